@@ -1,0 +1,449 @@
+//! What a person asks for: the job with its fault tolerance settings, its limits and its defaults.
+//!
+//! [`JobDraft`] is the shape of the API's create body and of the form, unchecked; [`JobDraft::validate`]
+//! makes a [`JobSpec`] of it or names every field that is wrong. Browser, API and driver use this one function.
+//! Sources: the published parameters of automatic fault tolerance (labels, ranges, prefilled values); limits
+//! without such a source are Holdfast's own and are listed in [`limits`].
+
+mod validate;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Limits of everything a person can type. Counts are inclusive.
+pub mod limits {
+    /// Characters of a job's name.
+    pub const NAME_CHARS: usize = 63;
+    /// Characters of an image reference, a path or a single argument of the command list's neighbours.
+    pub const TEXT_CHARS: usize = 4096;
+    /// Arguments of a command, the program included.
+    pub const COMMAND_ARGS: usize = 512;
+    /// Bytes of one argument and of one environment value.
+    pub const ARG_BYTES: usize = 32 * 1024;
+    /// Bytes of a command or of an environment in total; Linux takes 128 KiB in one string and about 2 MiB in all.
+    pub const TOTAL_BYTES: usize = 256 * 1024;
+    /// Variables of an environment.
+    pub const ENV_VARS: usize = 512;
+    /// Replicas of a job.
+    pub const REPLICAS: i64 = 4096;
+    /// Processes of a replica.
+    pub const PROCESSES: i64 = 64;
+    /// Accelerators of a replica.
+    pub const ACCELERATORS: i64 = 64;
+    /// Maximum Task Restart Attempts.
+    pub const TASK_RESTARTS: i64 = 50;
+    /// In-place restarts in one attempt, after hangs and after other failures alike.
+    pub const IN_PLACE_RESTARTS: i64 = 1000;
+    /// Hang Detection Interval, seconds.
+    pub const HANG_INTERVAL_SECONDS: std::ops::RangeInclusive<i64> = 1..=3600;
+    /// Hang Determination Duration, seconds; also never below the interval.
+    pub const HANG_WINDOW_SECONDS: i64 = 86_400;
+    /// Seconds from a launch until hang detection starts.
+    pub const HANG_START_AFTER_SECONDS: i64 = 86_400;
+    /// Program Listening Port.
+    pub const EXIT_PORT: std::ops::RangeInclusive<i64> = 9000..=9999;
+    /// Maximum wait for the save, seconds.
+    pub const EXIT_WAIT_SECONDS: std::ops::RangeInclusive<i64> = 1..=600;
+}
+
+/// The kind of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobKind {
+    /// PyTorch: a master and workers that meet at a rendezvous address.
+    #[serde(rename = "pytorchjob")]
+    PyTorchJob,
+    /// Ray: a cluster with a driver; basic mode only.
+    #[serde(rename = "rayjob")]
+    RayJob,
+}
+
+impl JobKind {
+    /// The kind as the API writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PyTorchJob => "pytorchjob",
+            Self::RayJob => "rayjob",
+        }
+    }
+}
+
+/// Which capabilities work together, derived from the switches and never stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Auto Failover is off.
+    None,
+    /// Auto Failover.
+    Basic,
+    /// Auto Failover and Fault Tolerance Policy.
+    Advanced,
+    /// Auto Failover, Fault Tolerance Policy and Job Hang Detection.
+    Full,
+}
+
+/// A valid job. Only [`JobDraft::validate`] and the store make one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// Shown name; need not be unique.
+    pub name: String,
+    /// PyTorchJob or RayJob.
+    pub kind: JobKind,
+    /// The configured cluster it runs on.
+    pub cluster: String,
+    /// Container image; none on the local cluster.
+    pub image: Option<String>,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Environment of the program.
+    pub env: BTreeMap<String, String>,
+    /// All replicas, the master included; at least 1.
+    pub replicas: u32,
+    /// How many times each replica starts the command; at least 1.
+    pub processes_per_replica: u32,
+    /// Accelerators of each replica; 0 is none.
+    pub accelerators_per_replica: u32,
+    /// Where the program starts; none is the server's or the image's own.
+    pub working_dir: Option<String>,
+    /// Where the program saves; none means that a resubmission starts at step 0.
+    pub checkpoint_dir: Option<String>,
+    /// The Advanced Options.
+    pub fault_tolerance: FaultTolerance,
+}
+
+impl JobSpec {
+    /// Training processes of the job.
+    pub fn world_size(&self) -> u32 {
+        self.replicas * self.processes_per_replica
+    }
+}
+
+/// The Advanced Options of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultTolerance {
+    /// Auto Failover: resubmit a failed job.
+    pub auto_failover: bool,
+    /// Maximum Task Restart Attempts: runs beyond the first.
+    pub max_task_restarts: u32,
+    /// Fault Tolerance Policy.
+    pub policy: PolicyChoice,
+    /// Job Hang Detection.
+    pub hang_detection: HangDetection,
+    /// Exit ckpt Notification.
+    pub exit_checkpoint: ExitCheckpoint,
+    /// Health checks before training.
+    pub health_checks: HealthChecks,
+}
+
+impl FaultTolerance {
+    /// The mode these switches make.
+    pub const fn mode(&self) -> Mode {
+        match (self.auto_failover, self.policy.enabled, self.hang_detection.enabled) {
+            (false, _, _) => Mode::None,
+            (true, false, _) => Mode::Basic,
+            (true, true, false) => Mode::Advanced,
+            (true, true, true) => Mode::Full,
+        }
+    }
+}
+
+/// Fault Tolerance Policy and the Policy Type's own limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyChoice {
+    /// The switch.
+    pub enabled: bool,
+    /// Policy Type: `exit_code_and_message`, `on_any_failure` or a custom policy's name.
+    #[serde(rename = "type")]
+    pub policy_type: String,
+    /// In-place restarts in each attempt after failures other than hangs.
+    pub max_in_place_restarts: u32,
+}
+
+/// Job Hang Detection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HangDetection {
+    /// The switch.
+    pub enabled: bool,
+    /// Hang Detection Interval.
+    pub interval_seconds: u32,
+    /// Hang Determination Duration.
+    pub window_seconds: u32,
+    /// Detection starts this long after each launch.
+    pub start_after_seconds: u32,
+    /// Maximum Restart Count for Communication Hang, in each attempt.
+    pub max_in_place_restarts: u32,
+}
+
+/// Exit ckpt Notification.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitCheckpoint {
+    /// The switch.
+    pub enabled: bool,
+    /// Program Listening Port.
+    pub port: u16,
+    /// Maximum wait for the save.
+    pub max_wait_seconds: u32,
+}
+
+/// Health checks before training.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthChecks {
+    /// The switch.
+    pub enabled: bool,
+    /// Names of the checks, each of [`HEALTH_CHECKS`].
+    pub checks: Vec<String>,
+    /// A command of the job's own.
+    pub command: Option<Vec<String>>,
+}
+
+/// Names of the health checks there are.
+pub const HEALTH_CHECKS: [&str; 6] =
+    ["checkpoint_dir", "shm", "rendezvous", "clock", "devices", "kernel_log"];
+
+/// What a site has: its clusters, its policies and the values that forms are prefilled with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Site {
+    /// Configured clusters; the first is the default.
+    pub clusters: Vec<SiteCluster>,
+    /// Policy Types a job may name.
+    pub policies: Vec<String>,
+    /// Values for what is left out, spec.md §2.
+    pub defaults: FaultTolerance,
+    /// Maximum Task Restart Attempts the form is prefilled with; an API body that leaves it out means 0.
+    pub form_max_task_restarts: u32,
+}
+
+/// One configured cluster, as far as validation needs it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiteCluster {
+    /// Its configured name.
+    pub name: String,
+    /// Local processes or Kubernetes.
+    pub kind: ClusterKind,
+    /// Slots of its largest node, where that is known: a replica that takes more never fits.
+    pub max_slots_per_node: Option<u32>,
+    /// Slots of all nodes, where that is known.
+    pub total_slots: Option<u32>,
+}
+
+/// What a cluster is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClusterKind {
+    /// Real processes on the server's own machine.
+    Local,
+    /// A Kubernetes cluster.
+    Kubernetes,
+}
+
+/// The Policy Types that are built in.
+pub const BUILT_IN_POLICIES: [&str; 2] = ["exit_code_and_message", "on_any_failure"];
+
+impl Default for FaultTolerance {
+    /// Switches off and the published prefilled values beside them.
+    fn default() -> Self {
+        Self {
+            auto_failover: false,
+            max_task_restarts: 0,
+            policy: PolicyChoice {
+                enabled: false,
+                policy_type: BUILT_IN_POLICIES[0].to_owned(),
+                max_in_place_restarts: 3,
+            },
+            hang_detection: HangDetection {
+                enabled: false,
+                interval_seconds: 240,
+                window_seconds: 600,
+                start_after_seconds: 1800,
+                max_in_place_restarts: 1,
+            },
+            exit_checkpoint: ExitCheckpoint { enabled: false, port: 9000, max_wait_seconds: 600 },
+            health_checks: HealthChecks {
+                enabled: false,
+                checks: HEALTH_CHECKS.map(str::to_owned).to_vec(),
+                command: None,
+            },
+        }
+    }
+}
+
+impl Default for Site {
+    /// The default installation: one local cluster named `local` with 4 nodes of 2 slots.
+    fn default() -> Self {
+        Self {
+            clusters: vec![SiteCluster {
+                name: "local".to_owned(),
+                kind: ClusterKind::Local,
+                max_slots_per_node: Some(2),
+                total_slots: Some(8),
+            }],
+            policies: BUILT_IN_POLICIES.map(str::to_owned).to_vec(),
+            defaults: FaultTolerance::default(),
+            form_max_task_restarts: 2,
+        }
+    }
+}
+
+/// A job as a body or a form gives it: nothing checked yet. Unknown fields are errors.
+/// Counts are signed so that a negative one is answered with its rule instead of a parse error.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct JobDraft {
+    /// Shown name.
+    pub name: String,
+    /// Absent: `pytorchjob`.
+    pub kind: Option<JobKind>,
+    /// Absent: the first configured cluster.
+    pub cluster: Option<String>,
+    /// Container image.
+    pub image: Option<String>,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Environment.
+    pub env: BTreeMap<String, String>,
+    /// Absent: 1.
+    pub replicas: Option<i64>,
+    /// Absent: 1.
+    pub processes_per_replica: Option<i64>,
+    /// Absent: 0.
+    pub accelerators_per_replica: Option<i64>,
+    /// Where the program starts.
+    pub working_dir: Option<String>,
+    /// Where the program saves.
+    pub checkpoint_dir: Option<String>,
+    /// The Advanced Options.
+    pub fault_tolerance: FaultToleranceDraft,
+}
+
+/// The Advanced Options, unchecked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FaultToleranceDraft {
+    /// Auto Failover.
+    pub auto_failover: Option<bool>,
+    /// Maximum Task Restart Attempts.
+    pub max_task_restarts: Option<i64>,
+    /// Fault Tolerance Policy.
+    pub policy: PolicyDraft,
+    /// Job Hang Detection.
+    pub hang_detection: HangDetectionDraft,
+    /// Exit ckpt Notification.
+    pub exit_checkpoint: ExitCheckpointDraft,
+    /// Health checks before training.
+    pub health_checks: HealthChecksDraft,
+}
+
+/// Fault Tolerance Policy, unchecked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PolicyDraft {
+    /// The switch.
+    pub enabled: Option<bool>,
+    /// Policy Type.
+    #[serde(rename = "type")]
+    pub policy_type: Option<String>,
+    /// In-place restarts.
+    pub max_in_place_restarts: Option<i64>,
+}
+
+/// Job Hang Detection, unchecked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HangDetectionDraft {
+    /// The switch.
+    pub enabled: Option<bool>,
+    /// Hang Detection Interval.
+    pub interval_seconds: Option<i64>,
+    /// Hang Determination Duration.
+    pub window_seconds: Option<i64>,
+    /// Detection starts this long after each launch.
+    pub start_after_seconds: Option<i64>,
+    /// Maximum Restart Count for Communication Hang.
+    pub max_in_place_restarts: Option<i64>,
+}
+
+/// Exit ckpt Notification, unchecked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExitCheckpointDraft {
+    /// The switch.
+    pub enabled: Option<bool>,
+    /// Program Listening Port.
+    pub port: Option<i64>,
+    /// Maximum wait for the save.
+    pub max_wait_seconds: Option<i64>,
+}
+
+/// Health checks, unchecked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HealthChecksDraft {
+    /// The switch.
+    pub enabled: Option<bool>,
+    /// Names of checks.
+    pub checks: Option<Vec<String>>,
+    /// A command of the job's own.
+    pub command: Option<Vec<String>>,
+}
+
+/// One field that was refused: which, and the rule with the value allowed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldError {
+    /// Dotted path in the create body: `fault_tolerance.policy.enabled`, `env.FOO`.
+    pub field: String,
+    /// What is wrong and what is allowed, a sentence.
+    pub message: String,
+}
+
+impl FieldError {
+    /// An error of `field`.
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { field: field.into(), message: message.into() }
+    }
+}
+
+impl From<&JobSpec> for JobDraft {
+    /// The body that would create this very job again.
+    fn from(spec: &JobSpec) -> Self {
+        let ft = &spec.fault_tolerance;
+        Self {
+            name: spec.name.clone(),
+            kind: Some(spec.kind),
+            cluster: Some(spec.cluster.clone()),
+            image: spec.image.clone(),
+            command: spec.command.clone(),
+            env: spec.env.clone(),
+            replicas: Some(spec.replicas.into()),
+            processes_per_replica: Some(spec.processes_per_replica.into()),
+            accelerators_per_replica: Some(spec.accelerators_per_replica.into()),
+            working_dir: spec.working_dir.clone(),
+            checkpoint_dir: spec.checkpoint_dir.clone(),
+            fault_tolerance: FaultToleranceDraft {
+                auto_failover: Some(ft.auto_failover),
+                max_task_restarts: Some(ft.max_task_restarts.into()),
+                policy: PolicyDraft {
+                    enabled: Some(ft.policy.enabled),
+                    policy_type: Some(ft.policy.policy_type.clone()),
+                    max_in_place_restarts: Some(ft.policy.max_in_place_restarts.into()),
+                },
+                hang_detection: HangDetectionDraft {
+                    enabled: Some(ft.hang_detection.enabled),
+                    interval_seconds: Some(ft.hang_detection.interval_seconds.into()),
+                    window_seconds: Some(ft.hang_detection.window_seconds.into()),
+                    start_after_seconds: Some(ft.hang_detection.start_after_seconds.into()),
+                    max_in_place_restarts: Some(ft.hang_detection.max_in_place_restarts.into()),
+                },
+                exit_checkpoint: ExitCheckpointDraft {
+                    enabled: Some(ft.exit_checkpoint.enabled),
+                    port: Some(ft.exit_checkpoint.port.into()),
+                    max_wait_seconds: Some(ft.exit_checkpoint.max_wait_seconds.into()),
+                },
+                health_checks: HealthChecksDraft {
+                    enabled: Some(ft.health_checks.enabled),
+                    checks: Some(ft.health_checks.checks.clone()),
+                    command: ft.health_checks.command.clone(),
+                },
+            },
+        }
+    }
+}

@@ -1,0 +1,578 @@
+//! From a draft to a valid job, or to the list of every field that is wrong.
+
+use super::{
+    ClusterKind, ExitCheckpoint, FaultTolerance, FaultToleranceDraft, FieldError, HEALTH_CHECKS,
+    HangDetection, HealthChecks, JobDraft, JobKind, JobSpec, PolicyChoice, Site, SiteCluster, limits,
+};
+use std::ops::RangeInclusive;
+
+/// Variables that Holdfast sets itself; a job that set them would contradict its own ranks.
+const RESERVED: [&str; 6] =
+    ["MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"];
+
+/// Collects errors; a field that failed gets a harmless value so that the later ones are checked too.
+struct Checker {
+    errors: Vec<FieldError>,
+}
+
+impl Checker {
+    fn refuse(&mut self, field: &str, message: impl Into<String>) {
+        self.errors.push(FieldError::new(field, message));
+    }
+
+    /// A count within `range`, given or prefilled.
+    fn count(
+        &mut self,
+        field: &str,
+        given: Option<i64>,
+        prefilled: u32,
+        range: RangeInclusive<i64>,
+        unit: &str,
+    ) -> u32 {
+        let value = given.unwrap_or(i64::from(prefilled));
+        match u32::try_from(value) {
+            Ok(count) if range.contains(&value) => count,
+            _ => {
+                let negative = if value < 0 { " A negative number never means unlimited." } else { "" };
+                self.refuse(
+                    field,
+                    format!(
+                        "{value} is not allowed. Use a whole number from {} to {}{unit}.{negative}",
+                        range.start(),
+                        range.end()
+                    ),
+                );
+                prefilled
+            }
+        }
+    }
+
+    fn text(&mut self, field: &str, text: &str, max_chars: usize) {
+        if text.chars().count() > max_chars {
+            self.refuse(field, format!("is longer than {max_chars} characters"));
+        }
+        if text.chars().any(char::is_control) {
+            self.refuse(field, "holds a control character; use printable ones only");
+        }
+    }
+
+    fn path(&mut self, field: &str, given: Option<&str>) -> Option<String> {
+        let path = given.map(str::trim).filter(|path| !path.is_empty())?;
+        self.text(field, path, limits::TEXT_CHARS);
+        if path.split('/').any(|part| part == "..") {
+            self.refuse(field, "must not go up with `..`; name the directory itself");
+        }
+        Some(path.to_owned())
+    }
+
+    fn command(&mut self, field: &str, command: &[String]) {
+        if command.len() > limits::COMMAND_ARGS {
+            self.refuse(
+                field,
+                format!("has {} arguments; at most {} are allowed", command.len(), limits::COMMAND_ARGS),
+            );
+        }
+        if command.iter().any(|arg| arg.contains('\0')) {
+            self.refuse(field, "holds a NUL character, which no program can be given");
+        }
+        let longest = command.iter().map(String::len).max().unwrap_or(0);
+        let total: usize = command.iter().map(String::len).sum();
+        if longest > limits::ARG_BYTES || total > limits::TOTAL_BYTES {
+            self.refuse(
+                field,
+                format!(
+                    "is too long: at most {} bytes an argument and {} in all",
+                    limits::ARG_BYTES,
+                    limits::TOTAL_BYTES
+                ),
+            );
+        }
+    }
+}
+
+impl JobDraft {
+    /// Checks the draft against the rules and against what the site has.
+    ///
+    /// # Errors
+    /// Every field that is wrong, each with its rule and the value allowed; nothing is corrected silently.
+    pub fn validate(&self, site: &Site) -> Result<JobSpec, Vec<FieldError>> {
+        let mut check = Checker { errors: Vec::new() };
+        let name = self.name.trim();
+        match name.chars().count() {
+            0 => check.refuse("name", "is missing; use 1 to 63 characters"),
+            _ => check.text("name", name, limits::NAME_CHARS),
+        }
+        let kind = self.kind.unwrap_or(JobKind::PyTorchJob);
+        let cluster = self.cluster(site, kind, &mut check);
+        let image = self.image(cluster, &mut check);
+        if self.command.first().is_none_or(|program| program.trim().is_empty()) {
+            check.refuse("command", "is missing; name the program and its arguments");
+        }
+        check.command("command", &self.command);
+        self.env(&mut check);
+        let replicas = check.count("replicas", self.replicas, 1, 1..=limits::REPLICAS, "");
+        let processes_per_replica =
+            check.count("processes_per_replica", self.processes_per_replica, 1, 1..=limits::PROCESSES, "");
+        let accelerators_per_replica = check.count(
+            "accelerators_per_replica",
+            self.accelerators_per_replica,
+            0,
+            0..=limits::ACCELERATORS,
+            "",
+        );
+        if let Some(cluster) = cluster {
+            fits(cluster, replicas, accelerators_per_replica, &mut check);
+        }
+        let working_dir = check.path("working_dir", self.working_dir.as_deref());
+        let checkpoint_dir = check.path("checkpoint_dir", self.checkpoint_dir.as_deref());
+        let fault_tolerance = self.fault_tolerance.check(kind, accelerators_per_replica, site, &mut check);
+        if !check.errors.is_empty() {
+            return Err(check.errors);
+        }
+        Ok(JobSpec {
+            name: name.to_owned(),
+            kind,
+            cluster: cluster.map(|cluster| cluster.name.clone()).unwrap_or_default(),
+            image,
+            command: self.command.clone(),
+            env: self.env.clone(),
+            replicas,
+            processes_per_replica,
+            accelerators_per_replica,
+            working_dir,
+            checkpoint_dir,
+            fault_tolerance,
+        })
+    }
+
+    fn cluster<'a>(&self, site: &'a Site, kind: JobKind, check: &mut Checker) -> Option<&'a SiteCluster> {
+        let cluster = match self.cluster.as_deref().map(str::trim).filter(|name| !name.is_empty()) {
+            None => site.clusters.first(),
+            Some(wanted) => site.clusters.iter().find(|cluster| cluster.name == wanted),
+        };
+        let Some(cluster) = cluster else {
+            let known: Vec<_> = site.clusters.iter().map(|cluster| cluster.name.as_str()).collect();
+            check.refuse("cluster", format!("is not configured here; use one of: {}", known.join(", ")));
+            return None;
+        };
+        if cluster.kind == ClusterKind::Local && kind == JobKind::RayJob {
+            check.refuse(
+                "kind",
+                "rayjob does not run on the local cluster; use pytorchjob or a Kubernetes cluster",
+            );
+        }
+        Some(cluster)
+    }
+
+    fn image(&self, cluster: Option<&SiteCluster>, check: &mut Checker) -> Option<String> {
+        let image = self.image.as_deref().map(str::trim).filter(|image| !image.is_empty()).map(str::to_owned);
+        if let Some(image) = &image {
+            check.text("image", image, 512);
+        }
+        match (cluster.map(|cluster| cluster.kind), &image) {
+            (Some(ClusterKind::Local), Some(_)) => {
+                check.refuse(
+                    "image",
+                    "is not used by the local cluster, which runs programs of this machine; leave it empty",
+                );
+            }
+            (Some(ClusterKind::Kubernetes), None) => {
+                check.refuse("image", "is missing; Kubernetes needs one")
+            }
+            _ => {}
+        }
+        image
+    }
+
+    fn env(&self, check: &mut Checker) {
+        if self.env.len() > limits::ENV_VARS {
+            check.refuse(
+                "env",
+                format!("has {} variables; at most {} are allowed", self.env.len(), limits::ENV_VARS),
+            );
+        }
+        let mut total = 0;
+        for (key, value) in &self.env {
+            total += key.len() + value.len();
+            let field = format!("env.{}", key.chars().take(64).collect::<String>());
+            let mut bytes = key.bytes();
+            let good = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+                && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
+                && key.len() <= 256;
+            if !good {
+                check.refuse(
+                    &field,
+                    "is no variable name; use letters, digits and _, at most 256, no digit first",
+                );
+            } else if key.starts_with("HOLDFAST_") || RESERVED.contains(&key.as_str()) {
+                check.refuse(&field, "is set by Holdfast for each process; remove it");
+            }
+            if value.contains('\0') || value.len() > limits::ARG_BYTES {
+                check.refuse(&field, format!("must hold no NUL and at most {} bytes", limits::ARG_BYTES));
+            }
+        }
+        if total > limits::TOTAL_BYTES {
+            check.refuse("env", format!("has {total} bytes; at most {} are allowed", limits::TOTAL_BYTES));
+        }
+    }
+}
+
+/// A job that can never be placed is refused at once; one that only has to wait is not.
+fn fits(cluster: &SiteCluster, replicas: u32, accelerators: u32, check: &mut Checker) {
+    let slots = accelerators.max(1);
+    if let Some(most) = cluster.max_slots_per_node.filter(|most| slots > *most) {
+        check.refuse(
+            "accelerators_per_replica",
+            format!("{accelerators} never fit: the largest node of cluster {} has {most}", cluster.name),
+        );
+    } else if let Some(total) =
+        cluster.total_slots.filter(|total| u64::from(slots) * u64::from(replicas) > u64::from(*total))
+    {
+        check.refuse(
+            "replicas",
+            format!("{replicas} × {slots} slots never fit: cluster {} has {total} in all", cluster.name),
+        );
+    }
+}
+
+impl FaultToleranceDraft {
+    fn check(&self, kind: JobKind, accelerators: u32, site: &Site, check: &mut Checker) -> FaultTolerance {
+        const POLICY: &str = "fault_tolerance.policy.enabled";
+        const HANG: &str = "fault_tolerance.hang_detection.enabled";
+        let defaults = &site.defaults;
+        let auto_failover = self.auto_failover.unwrap_or(defaults.auto_failover);
+        let max_task_restarts = check.count(
+            "fault_tolerance.max_task_restarts",
+            self.max_task_restarts,
+            0,
+            0..=limits::TASK_RESTARTS,
+            "",
+        );
+        let policy = self.policy.check(&defaults.policy, site, check);
+        let hang_detection = self.hang_detection.check(&defaults.hang_detection, check);
+        let exit_checkpoint = self.exit_checkpoint.check(&defaults.exit_checkpoint, check);
+        let health_checks = self.health_checks.check(&defaults.health_checks, check);
+
+        let ray = kind == JobKind::RayJob;
+        if ray {
+            for (on, field, label) in [
+                (policy.enabled, POLICY, "Fault Tolerance Policy"),
+                (hang_detection.enabled, HANG, "Job Hang Detection"),
+                (
+                    exit_checkpoint.enabled,
+                    "fault_tolerance.exit_checkpoint.enabled",
+                    "Exit ckpt Notification",
+                ),
+            ] {
+                if on {
+                    check.refuse(
+                        field,
+                        format!("RayJob uses basic mode; {label} is for PyTorchJob. Turn it off."),
+                    );
+                }
+            }
+        } else {
+            if policy.enabled && !auto_failover {
+                check.refuse(
+                    POLICY,
+                    "Fault Tolerance Policy needs Auto Failover. Turn Auto Failover on or this off.",
+                );
+            }
+            if hang_detection.enabled && !auto_failover {
+                check.refuse(
+                    HANG,
+                    "Job Hang Detection needs Auto Failover. Turn Auto Failover on or this off.",
+                );
+            }
+            if hang_detection.enabled && !policy.enabled {
+                check.refuse(
+                    HANG,
+                    "Job Hang Detection needs Fault Tolerance Policy. Turn Fault Tolerance Policy on or this off.",
+                );
+            }
+            if hang_detection.enabled && accelerators == 0 {
+                check.refuse(
+                    HANG,
+                    "Job Hang Detection needs accelerators_per_replica of at least 1; it watches accelerator jobs only.",
+                );
+            }
+        }
+        FaultTolerance {
+            auto_failover,
+            max_task_restarts,
+            policy,
+            hang_detection,
+            exit_checkpoint,
+            health_checks,
+        }
+    }
+}
+
+impl super::PolicyDraft {
+    fn check(&self, defaults: &PolicyChoice, site: &Site, check: &mut Checker) -> PolicyChoice {
+        let policy_type = self.policy_type.clone().unwrap_or_else(|| defaults.policy_type.clone());
+        if !site.policies.contains(&policy_type) {
+            let shown: String = policy_type.chars().take(80).collect();
+            check.refuse(
+                "fault_tolerance.policy.type",
+                format!("`{shown}` is no policy of this site; use one of: {}", site.policies.join(", ")),
+            );
+        }
+        PolicyChoice {
+            enabled: self.enabled.unwrap_or(defaults.enabled),
+            policy_type,
+            max_in_place_restarts: check.count(
+                "fault_tolerance.policy.max_in_place_restarts",
+                self.max_in_place_restarts,
+                defaults.max_in_place_restarts,
+                0..=limits::IN_PLACE_RESTARTS,
+                "",
+            ),
+        }
+    }
+}
+
+impl super::HangDetectionDraft {
+    fn check(&self, defaults: &HangDetection, check: &mut Checker) -> HangDetection {
+        const WINDOW: &str = "fault_tolerance.hang_detection.window_seconds";
+        let errors_before = check.errors.len();
+        let interval_seconds = check.count(
+            "fault_tolerance.hang_detection.interval_seconds",
+            self.interval_seconds,
+            defaults.interval_seconds,
+            limits::HANG_INTERVAL_SECONDS,
+            " seconds",
+        );
+        let window_seconds = check.count(
+            WINDOW,
+            self.window_seconds,
+            // A longer interval moves the prefilled window along; a window given is never moved.
+            defaults.window_seconds.max(interval_seconds),
+            1..=limits::HANG_WINDOW_SECONDS,
+            " seconds",
+        );
+        if check.errors.len() == errors_before && window_seconds < interval_seconds {
+            check.refuse(
+                WINDOW,
+                format!(
+                    "{window_seconds} is shorter than the interval. Use {interval_seconds} to {} seconds.",
+                    limits::HANG_WINDOW_SECONDS
+                ),
+            );
+        }
+        HangDetection {
+            enabled: self.enabled.unwrap_or(defaults.enabled),
+            interval_seconds,
+            window_seconds,
+            start_after_seconds: check.count(
+                "fault_tolerance.hang_detection.start_after_seconds",
+                self.start_after_seconds,
+                defaults.start_after_seconds,
+                0..=limits::HANG_START_AFTER_SECONDS,
+                " seconds",
+            ),
+            max_in_place_restarts: check.count(
+                "fault_tolerance.hang_detection.max_in_place_restarts",
+                self.max_in_place_restarts,
+                defaults.max_in_place_restarts,
+                0..=limits::IN_PLACE_RESTARTS,
+                "",
+            ),
+        }
+    }
+}
+
+impl super::ExitCheckpointDraft {
+    fn check(&self, defaults: &ExitCheckpoint, check: &mut Checker) -> ExitCheckpoint {
+        let port = check.count(
+            "fault_tolerance.exit_checkpoint.port",
+            self.port,
+            defaults.port.into(),
+            limits::EXIT_PORT,
+            "",
+        );
+        ExitCheckpoint {
+            enabled: self.enabled.unwrap_or(defaults.enabled),
+            port: u16::try_from(port).unwrap_or(defaults.port),
+            max_wait_seconds: check.count(
+                "fault_tolerance.exit_checkpoint.max_wait_seconds",
+                self.max_wait_seconds,
+                defaults.max_wait_seconds,
+                limits::EXIT_WAIT_SECONDS,
+                " seconds",
+            ),
+        }
+    }
+}
+
+impl super::HealthChecksDraft {
+    fn check(&self, defaults: &HealthChecks, check: &mut Checker) -> HealthChecks {
+        let checks = self.checks.clone().unwrap_or_else(|| defaults.checks.clone());
+        if let Some(unknown) = checks.iter().find(|name| !HEALTH_CHECKS.contains(&name.as_str())) {
+            let shown: String = unknown.chars().take(80).collect();
+            check.refuse(
+                "fault_tolerance.health_checks.checks",
+                format!("`{shown}` is no check; use any of: {}", HEALTH_CHECKS.join(", ")),
+            );
+        }
+        if let Some(command) = &self.command {
+            check.command("fault_tolerance.health_checks.command", command);
+        }
+        HealthChecks {
+            enabled: self.enabled.unwrap_or(defaults.enabled),
+            checks,
+            command: self.command.clone().filter(|command| !command.is_empty()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Mode, SiteCluster};
+
+    fn draft(json: &str) -> JobDraft {
+        serde_json::from_str(json).unwrap()
+    }
+
+    fn fields(draft: &JobDraft) -> Vec<String> {
+        match draft.validate(&site()) {
+            Ok(_) => Vec::new(),
+            Err(errors) => errors.into_iter().map(|error| error.field).collect(),
+        }
+    }
+
+    fn site() -> Site {
+        let mut site = Site::default();
+        site.clusters.push(SiteCluster {
+            name: "k8s".into(),
+            kind: ClusterKind::Kubernetes,
+            max_slots_per_node: None,
+            total_slots: None,
+        });
+        site
+    }
+
+    #[test]
+    fn the_least_job_has_every_switch_off_and_no_restart() {
+        let spec = draft(r#"{"name":"a","command":["true"]}"#).validate(&site()).unwrap();
+        assert_eq!((spec.replicas, spec.processes_per_replica, spec.accelerators_per_replica), (1, 1, 0));
+        assert_eq!(spec.fault_tolerance, FaultTolerance::default());
+        assert_eq!((spec.fault_tolerance.mode(), spec.fault_tolerance.max_task_restarts), (Mode::None, 0));
+    }
+
+    #[test]
+    fn each_wrong_field_is_named_once() {
+        for (body, want) in [
+            (r#"{"command":["true"]}"#, vec!["name"]),
+            (r#"{"name":"  ","command":[]}"#, vec!["name", "command"]),
+            (r#"{"name":"a","command":["true"],"cluster":"mars"}"#, vec!["cluster"]),
+            (r#"{"name":"a","command":["true"],"image":"x"}"#, vec!["image"]),
+            (r#"{"name":"a","command":["true"],"cluster":"k8s"}"#, vec!["image"]),
+            (r#"{"name":"a","command":["true"],"kind":"rayjob"}"#, vec!["kind"]),
+            (
+                r#"{"name":"a","command":["true"],"replicas":0,"processes_per_replica":-1}"#,
+                vec!["replicas", "processes_per_replica"],
+            ),
+            (r#"{"name":"a","command":["true"],"replicas":9}"#, vec!["replicas"]),
+            (
+                r#"{"name":"a","command":["true"],"accelerators_per_replica":3}"#,
+                vec!["accelerators_per_replica"],
+            ),
+            (
+                r#"{"name":"a","command":["true"],"env":{"RANK":"1","1A":"x","OK":"1"}}"#,
+                vec!["env.1A", "env.RANK"],
+            ),
+            (r#"{"name":"a","command":["true"],"checkpoint_dir":"a/../../etc"}"#, vec!["checkpoint_dir"]),
+            (
+                r#"{"name":"a","command":["true"],"fault_tolerance":{"max_task_restarts":-1}}"#,
+                vec!["fault_tolerance.max_task_restarts"],
+            ),
+            (
+                r#"{"name":"a","command":["true"],"fault_tolerance":{"max_task_restarts":51}}"#,
+                vec!["fault_tolerance.max_task_restarts"],
+            ),
+            (
+                r#"{"name":"a","command":["true"],"fault_tolerance":{"exit_checkpoint":{"port":8080,"max_wait_seconds":601}}}"#,
+                vec![
+                    "fault_tolerance.exit_checkpoint.port",
+                    "fault_tolerance.exit_checkpoint.max_wait_seconds",
+                ],
+            ),
+            (
+                r#"{"name":"a","command":["true"],"fault_tolerance":{"hang_detection":{"interval_seconds":600,"window_seconds":300}}}"#,
+                vec!["fault_tolerance.hang_detection.window_seconds"],
+            ),
+            (
+                r#"{"name":"a","command":["true"],"fault_tolerance":{"policy":{"type":"mine"}}}"#,
+                vec!["fault_tolerance.policy.type"],
+            ),
+        ] {
+            assert_eq!(fields(&draft(body)), want, "{body}");
+        }
+    }
+
+    #[test]
+    fn inconsistent_switches_are_refused_and_never_corrected() {
+        const POLICY: &str = "fault_tolerance.policy.enabled";
+        const HANG: &str = "fault_tolerance.hang_detection.enabled";
+        for (failover, policy, hang, accelerators, want) in [
+            (true, true, true, 1, vec![]),
+            (true, false, false, 0, vec![]),
+            (false, true, false, 1, vec![POLICY]),
+            (true, false, true, 1, vec![HANG]),
+            (false, false, true, 1, vec![HANG, HANG]),
+            (false, true, true, 1, vec![POLICY, HANG]),
+            (true, true, true, 0, vec![HANG]),
+        ] {
+            let body = format!(
+                r#"{{"name":"a","command":["true"],"accelerators_per_replica":{accelerators},"fault_tolerance":{{
+                "auto_failover":{failover},"policy":{{"enabled":{policy}}},"hang_detection":{{"enabled":{hang}}}}}}}"#
+            );
+            assert_eq!(fields(&draft(&body)), want, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_rayjob_takes_basic_mode_only() {
+        let body = r#"{"name":"a","kind":"rayjob","cluster":"k8s","image":"ray","command":["true"],"accelerators_per_replica":1,"fault_tolerance":{
+            "auto_failover":true,"policy":{"enabled":true},"hang_detection":{"enabled":true},"exit_checkpoint":{"enabled":true}}}"#;
+        assert_eq!(
+            fields(&draft(body)),
+            [
+                "fault_tolerance.policy.enabled",
+                "fault_tolerance.hang_detection.enabled",
+                "fault_tolerance.exit_checkpoint.enabled"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_message_names_the_value_and_what_is_allowed() {
+        let errors = draft(r#"{"name":"a","command":["true"],"fault_tolerance":{"max_task_restarts":-1}}"#)
+            .validate(&site())
+            .unwrap_err();
+        assert_eq!(
+            errors[0].message,
+            "-1 is not allowed. Use a whole number from 0 to 50. A negative number never means unlimited."
+        );
+    }
+
+    #[test]
+    fn an_unknown_field_is_an_error() {
+        assert!(
+            serde_json::from_str::<JobDraft>(r#"{"name":"a","fault_tolerance":{"max_retries":1}}"#).is_err()
+        );
+    }
+
+    #[test]
+    fn a_job_gives_the_draft_that_makes_it_again() {
+        let spec = draft(
+            r#"{"name":"a","command":["true"],"accelerators_per_replica":1,"fault_tolerance":{"auto_failover":true,"max_task_restarts":2,
+            "policy":{"enabled":true}}}"#,
+        )
+        .validate(&site())
+        .unwrap();
+        assert_eq!(JobDraft::from(&spec).validate(&site()).unwrap(), spec);
+    }
+}

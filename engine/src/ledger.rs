@@ -1,0 +1,1 @@
+//! What an incident cost, and where the time of a job went.

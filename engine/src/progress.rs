@@ -1,0 +1,1 @@
+//! From steps, loss and checkpoints to the proof that training resumed.

@@ -1,0 +1,660 @@
+//! What is kept about a chain: attempts, launches, incidents, decisions, events. These are the shapes of
+//! `GET /api/v1/jobs/{id}/chain`; a record replaces the one with the same key.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    failure::{Confidence, Evidence, FailureType, Phase, Root},
+    ids::{IncidentId, NodeName, ReplicaName, TaskId},
+    sync::Point,
+    time::Time,
+};
+
+/// The state of a job, and of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Waits for resources.
+    Queued,
+    /// Has resources; processes are being started.
+    Starting,
+    /// Processes run.
+    Running,
+    /// From an incident until processes run again, queueing included.
+    Recovering,
+    /// Saves before it exits.
+    Saving,
+    /// Being stopped.
+    Stopping,
+    /// All processes finished with 0.
+    Succeeded,
+    /// Ended by a failure.
+    Failed,
+    /// Ended by a person; of an attempt also by preemption.
+    Stopped,
+}
+
+impl State {
+    /// Whether nothing more happens by itself.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Stopped)
+    }
+
+    /// The state as the API writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Recovering => "recovering",
+            Self::Saving => "saving",
+            Self::Stopping => "stopping",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// All states.
+    pub const ALL: [Self; 9] = [
+        Self::Queued,
+        Self::Starting,
+        Self::Running,
+        Self::Recovering,
+        Self::Saving,
+        Self::Stopping,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Stopped,
+    ];
+}
+
+/// What goes on beside the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Substate {
+    /// A new launch in the same attempt is being made.
+    InPlaceRestart,
+    /// Waits before the next attempt.
+    BackOff,
+    /// The newest attempt is a resubmission.
+    Resubmitted,
+    /// A diagnosis runs.
+    Diagnosing,
+    /// A hang is suspected.
+    SuspectedHang,
+    /// No node set can ever take it.
+    Unschedulable,
+    /// The cluster or the agents cannot be reached.
+    Unknown,
+}
+
+/// Why an attempt was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptCause {
+    /// The first run.
+    Initial,
+    /// A failure of the attempt before.
+    Failure,
+    /// The attempt before was preempted, drained or suspended; not charged.
+    Preemption,
+    /// A person resubmitted it; not charged.
+    Manual,
+}
+
+/// How an attempt was dealt with at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptResult {
+    /// It finished its work.
+    Succeeded,
+    /// Another attempt follows.
+    Resubmitted,
+    /// A rule stopped the chain.
+    FailFast,
+    /// The task restarts were used up.
+    BudgetUsed,
+    /// Auto Failover is off.
+    AutoFailoverOff,
+    /// The cluster refused it.
+    Refused,
+    /// A person stopped it.
+    Stopped,
+}
+
+/// Why a launch was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LaunchCause {
+    /// The first of its attempt.
+    Initial,
+    /// A failure other than a hang.
+    Failure,
+    /// A hang.
+    Hang,
+}
+
+/// One attempt. Key: `task_id`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AttemptRecord {
+    /// Its id and the name of its object on the cluster.
+    pub task_id: TaskId,
+    /// From 1.
+    pub number: u32,
+    /// Why it was made.
+    pub cause: AttemptCause,
+    /// Its own state.
+    pub state: State,
+    /// How it was dealt with; none while it lives.
+    pub result: Option<AttemptResult>,
+    /// Of its latest incident.
+    pub failure_type: Option<FailureType>,
+    /// Fault description of its latest incident.
+    pub fault: Option<String>,
+    /// When it was handed to the cluster.
+    pub submitted_at: Option<Time>,
+    /// When its first processes ran.
+    pub started_at: Option<Time>,
+    /// When it ended.
+    pub ended_at: Option<Time>,
+    /// Where it runs or ran.
+    pub nodes: Vec<NodeName>,
+    /// Nodes it keeps off.
+    pub avoided_nodes: Vec<NodeName>,
+    /// In-place restarts used after failures other than hangs.
+    pub in_place_restarts: u32,
+    /// In-place restarts used after hangs.
+    pub hang_restarts: u32,
+    /// Why it waits; none once it has resources.
+    pub queue: Option<Queue>,
+    /// How the exit notification went.
+    pub exit_checkpoint: Option<ExitCheckpointRecord>,
+}
+
+/// Why an attempt still waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queue {
+    /// What binds.
+    pub reason: QueueReason,
+    /// The same in the cluster's own words.
+    pub text: String,
+    /// Place in the queue, from 1; none where the cluster does not say.
+    pub position: Option<u32>,
+    /// Nodes it needs.
+    pub needs_nodes: Option<u32>,
+    /// Nodes of the cluster by what they do.
+    pub nodes: Option<NodeCounts>,
+}
+
+/// What keeps an attempt waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueReason {
+    /// Other jobs have the slots.
+    Busy,
+    /// It would fit if it did not avoid nodes.
+    AvoidedNodes,
+    /// It fits no set of nodes, ever.
+    Unschedulable,
+    /// A quota.
+    Quota,
+    /// Suspended by the queue.
+    Suspended,
+    /// Taints, selectors or other constraints.
+    Constraints,
+}
+
+/// Nodes of a cluster; busy + avoided + free = total.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCounts {
+    /// All.
+    pub total: u32,
+    /// In use.
+    pub busy: u32,
+    /// Kept off by this job.
+    pub avoided: u32,
+    /// Free for it.
+    pub free: u32,
+}
+
+/// How an exit notification went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitCheckpointRecord {
+    /// `preempted`, `stopped` or `deleted`.
+    pub reason: String,
+    /// When the program was told.
+    pub notified_at: Option<Time>,
+    /// When its time is over.
+    pub deadline_at: Option<Time>,
+    /// `saving`, `saved`, `failed`, `timed_out`, `no_answer`, `wrong_answer`, `forced`.
+    pub outcome: String,
+    /// The step it saved.
+    pub step: Option<u64>,
+    /// Where.
+    pub path: Option<String>,
+}
+
+/// One launch. Key: `task_id` (beside it) and `number`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LaunchRecord {
+    /// From 0.
+    pub number: u32,
+    /// Why it was made.
+    pub cause: LaunchCause,
+    /// When all its processes ran.
+    pub started_at: Option<Time>,
+    /// When the last of them was gone.
+    pub ended_at: Option<Time>,
+    /// Steps it made.
+    pub steps: Option<StepRange>,
+    /// Whether training resumed.
+    pub proof: Proof,
+}
+
+/// Steps of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepRange {
+    /// The first that was printed.
+    pub first: u64,
+    /// The last.
+    pub last: u64,
+}
+
+/// The four checks that training resumed. `ok` is none while it is not known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Proof {
+    /// Resources acquired and instances ready.
+    pub resources: ResourcesCheck,
+    /// The expected checkpoint loaded.
+    pub checkpoint: CheckpointCheck,
+    /// Steps and loss go on.
+    pub progress: ProgressCheck,
+    /// A new checkpoint written.
+    pub new_checkpoint: NewCheckpointCheck,
+    /// What they come to.
+    pub verdict: ProofVerdict,
+}
+
+/// Check 1.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourcesCheck {
+    /// Passed.
+    pub ok: Option<bool>,
+    /// When it was known.
+    pub at: Option<Time>,
+    /// Processes that run.
+    pub ready: u32,
+}
+
+/// Check 2.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointCheck {
+    /// Passed.
+    pub ok: Option<bool>,
+    /// When it was known.
+    pub at: Option<Time>,
+    /// The step of the checkpoint that was loaded.
+    pub step: Option<u64>,
+    /// The newest step saved before.
+    pub expected: Option<u64>,
+    /// Where it was loaded from.
+    pub path: Option<String>,
+}
+
+/// Check 3.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProgressCheck {
+    /// Passed: the first step follows the loaded checkpoint and the loss goes on.
+    pub ok: Option<bool>,
+    /// When it was known.
+    pub at: Option<Time>,
+    /// The first step printed.
+    pub step: Option<u64>,
+    /// Its loss.
+    pub loss: Option<f64>,
+}
+
+/// Check 4.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewCheckpointCheck {
+    /// Passed.
+    pub ok: Option<bool>,
+    /// When it was written.
+    pub at: Option<Time>,
+    /// Its step.
+    pub step: Option<u64>,
+}
+
+/// What the proof comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProofVerdict {
+    /// All four checks passed.
+    Resumed,
+    /// The first launch of all, or nothing had been saved: it began at the beginning, as it should.
+    StartedFresh,
+    /// A checkpoint was there, yet it began at step 0.
+    RestartedFromZero,
+    /// It loaded an older checkpoint than the newest.
+    OlderCheckpoint,
+    /// The loss is far from where it was.
+    LossJumped,
+    /// It ended, or its start limit passed, without a step.
+    NoProgress,
+    /// Not all checks are known.
+    Pending,
+}
+
+/// One failure of an attempt. Key: `id`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IncidentRecord {
+    /// Its id.
+    pub id: IncidentId,
+    /// When it was noticed.
+    pub at: Time,
+    /// The launch it ended.
+    pub launch: u32,
+    /// What kind.
+    pub failure_type: FailureType,
+    /// How sure.
+    pub confidence: Confidence,
+    /// What the training was doing.
+    pub phase: Phase,
+    /// The step it had reached.
+    pub step: Option<u64>,
+    /// Ranks that only followed.
+    pub cascade_ranks: u32,
+    /// Where it began.
+    pub root: Option<Root>,
+    /// A sentence: `Xid 79 on n2, rank 1`.
+    pub fault: String,
+    /// What to look at or change.
+    pub hint: Option<String>,
+    /// The lines.
+    pub evidence: Vec<Evidence>,
+    /// The same root has the same one.
+    pub fingerprint: String,
+    /// The same error at the same step as the incident before, without progress between.
+    pub repeats: bool,
+    /// The answer.
+    pub decision: DecisionRecord,
+    /// When what happened.
+    pub clock: Clock,
+    /// What it cost.
+    pub cost: Cost,
+    /// A person's answer to "Was this right?".
+    pub right: Option<bool>,
+}
+
+/// What is done about an incident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// The next launch on the same nodes.
+    RestartInPlace,
+    /// The next attempt, which queues again.
+    Resubmit,
+    /// Stop the chain with a reason.
+    FailFast,
+    /// Start a diagnosis.
+    Diagnose,
+    /// Nothing.
+    None,
+}
+
+/// Which budget an action used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Budget {
+    /// Resubmissions, per job.
+    TaskRestarts,
+    /// In-place restarts after failures other than hangs, per attempt.
+    InPlaceRestarts,
+    /// In-place restarts after hangs, per attempt.
+    HangRestarts,
+    /// Free.
+    None,
+}
+
+/// The answer to an incident.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecisionRecord {
+    /// What is done.
+    pub action: Action,
+    /// The rule that fired.
+    pub rule: String,
+    /// The version of its policy.
+    pub policy_version: u32,
+    /// Why, in words, refusals of earlier choices included.
+    pub reason: String,
+    /// The budget it used.
+    pub charged: Budget,
+    /// Used before; of no budget 0.
+    pub before: u32,
+    /// Used after.
+    pub after: u32,
+    /// What that budget allows; none where nothing was charged.
+    pub allowed: Option<u32>,
+    /// Nodes the next attempt keeps off because of this incident.
+    pub avoid: Vec<NodeName>,
+    /// When the action may begin, after the back-off.
+    pub next_at: Option<Time>,
+    /// The attempt that follows.
+    pub next_task_id: Option<TaskId>,
+}
+
+/// When what happened in a recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clock {
+    /// The failure was noticed.
+    pub noticed_at: Time,
+    /// The next launch was ordered or the next attempt submitted.
+    pub submitted_at: Option<Time>,
+    /// It had its resources; all processes ran.
+    pub resources_at: Option<Time>,
+    /// Its first step was printed.
+    pub first_step_at: Option<Time>,
+}
+
+/// What an incident cost. Seconds of the whole job; none while not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// From the first sign (the evidence, the exit) until it was noticed.
+    pub detect_seconds: Option<f64>,
+    /// The notified save before the end.
+    pub save_seconds: Option<f64>,
+    /// Waiting for resources, the back-off included.
+    pub queue_seconds: Option<f64>,
+    /// Stopping what was left and starting the processes.
+    pub start_seconds: Option<f64>,
+    /// From the processes' start to the first step.
+    pub load_seconds: Option<f64>,
+    /// Making again the steps that were lost.
+    pub redo_seconds: Option<f64>,
+    /// How many steps those are.
+    pub redone_steps: Option<u64>,
+    /// All of it in accelerator-seconds, without the queue, which holds none.
+    pub accelerator_seconds: Option<f64>,
+}
+
+/// One entry of the job's history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventRecord {
+    /// When.
+    pub at: Time,
+    /// What kind.
+    pub kind: EventKind,
+    /// The attempt it is about.
+    pub task_id: Option<TaskId>,
+    /// Who: `holdfast`, `cluster`, or a person's name.
+    pub by: String,
+    /// What, a sentence.
+    pub text: String,
+}
+
+/// Kinds of events, the filter of the Events tab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// The job or an attempt changed state.
+    State,
+    /// A failure.
+    Incident,
+    /// An answer to a failure, refusals included.
+    Decision,
+    /// Queue and placement.
+    Scheduling,
+    /// Nodes kept off, strikes.
+    Node,
+    /// Checkpoints and the recovery check.
+    Progress,
+    /// Something a person did.
+    Person,
+    /// A fault of the supervision itself.
+    Warning,
+}
+
+/// A suspicion recorded against a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StrikeRecord {
+    /// The node.
+    pub node: NodeName,
+    /// When.
+    pub at: Time,
+    /// The incident that gave it.
+    pub incident: IncidentId,
+    /// Its type.
+    pub failure_type: FailureType,
+    /// A sentence.
+    pub text: String,
+}
+
+/// Points of one launch to be kept, in order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PointsRecord {
+    /// The launch.
+    pub launch: u32,
+    /// Who printed them.
+    pub replica: ReplicaName,
+    /// The points.
+    pub points: Vec<Point>,
+}
+
+/// Something to keep.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record {
+    /// An attempt, new or changed.
+    Attempt(AttemptRecord),
+    /// A launch of an attempt, new or changed.
+    Launch(TaskId, LaunchRecord),
+    /// An incident of an attempt, new or changed.
+    Incident(TaskId, IncidentRecord),
+    /// Metric points of an attempt.
+    Points(TaskId, PointsRecord),
+    /// An entry of the history; never replaced.
+    Event(EventRecord),
+    /// A suspicion against a node.
+    Strike(StrikeRecord),
+}
+
+/// The head of the Fault Tolerance Detail: everything about the job as a whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The job's state.
+    pub state: State,
+    /// What goes on beside it.
+    pub substate: Option<Substate>,
+    /// A few words beside the badge: `attempt 3 is queued`, `in place 1 of 3`, or why it ended.
+    pub tail: String,
+    /// Derived from the switches.
+    pub mode: crate::job::Mode,
+    /// The first attempt.
+    pub original_task_id: TaskId,
+    /// The newest attempt.
+    pub latest_task_id: TaskId,
+    /// All attempts.
+    pub attempts_total: u32,
+    /// What is used and allowed.
+    pub budgets: Budgets,
+    /// Why no restart follows or can follow; none while one is under way or possible.
+    pub why_not: Option<WhyNot>,
+    /// Where the accelerator time went.
+    pub ledger: Ledger,
+    /// The newest step seen and the newest saved, over all attempts.
+    pub reached_step: Option<u64>,
+    /// The newest step saved.
+    pub saved_step: Option<u64>,
+    /// Steps the program means to make.
+    pub total_steps: Option<u64>,
+    /// The failure type of the newest incident.
+    pub failure_type: Option<FailureType>,
+    /// A person has to look: it ended badly and neither was resubmitted nor acknowledged, or it cannot be scheduled, or is unknown.
+    pub needs_attention: bool,
+    /// A person's stop or delete is under way or done.
+    pub stopped_by: Option<String>,
+}
+
+/// The three counters that are never mixed. In-place budgets are the latest attempt's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budgets {
+    /// Resubmissions of the job.
+    pub task_restarts: Used,
+    /// In-place restarts after failures other than hangs.
+    pub in_place_restarts: Used,
+    /// In-place restarts after hangs.
+    pub hang_restarts: Used,
+    /// Diagnoses.
+    pub diagnostics: Diagnostics,
+}
+
+/// Used of allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Used {
+    /// Used.
+    pub used: u32,
+    /// Allowed.
+    pub allowed: u32,
+}
+
+impl Used {
+    /// What is left.
+    pub const fn left(self) -> u32 {
+        self.allowed.saturating_sub(self.used)
+    }
+}
+
+/// Diagnoses have no limit of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diagnostics {
+    /// Used.
+    pub used: u32,
+}
+
+/// Why no restart follows, and what a person can do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyNot {
+    /// `All 2 task restarts are used.`
+    pub text: String,
+    /// The next step.
+    pub next: String,
+}
+
+/// Where the time of the job went, in accelerator-seconds (a job without accelerators counts its processes' slots as one each).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Steps that were kept.
+    pub kept: f64,
+    /// Standing still.
+    pub stalled: f64,
+    /// Starting and loading.
+    pub starting: f64,
+    /// Steps made twice.
+    pub redone: f64,
+    /// Diagnosing.
+    pub diagnosing: f64,
+    /// Waiting, in plain seconds: it holds no accelerator.
+    pub queued_seconds: f64,
+    /// Kept of all time that held accelerators; none before any.
+    pub ettr: Option<f64>,
+}

@@ -1,1 +1,3 @@
-//! x
+//! Holdfast's server connects: store, clusters, driver, service, web.
+
+pub mod clusters;

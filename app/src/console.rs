@@ -1,0 +1,492 @@
+//! What the pages need from the backend, as one trait. The server implements it on its service layer and hands it over as
+//! context, so pages build and are tested without a database; the REST API answers with the very same view types.
+
+use engine::{
+    ids::{IncidentId, JobId, NodeName, ReplicaName, TaskId},
+    job::{FieldError, JobDraft, JobKind, JobSpec, Mode, Site},
+    record::{
+        AttemptRecord, Budgets, EventKind, EventRecord, IncidentRecord, LaunchRecord, Ledger, NodeCounts,
+        State, StrikeRecord, Substate, Summary, WhyNot,
+    },
+    time::Time,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::error::AppError;
+
+/// Who asks. Every method checks what they may do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Caller {
+    /// The account's name; `local` in single-user mode.
+    pub name: String,
+    /// No account exists yet and the server is bound to loopback: whoever reaches it may do everything.
+    pub single_user: bool,
+}
+
+/// The backend of the pages.
+#[cfg(feature = "ssr")]
+#[async_trait::async_trait]
+pub trait Console: Send + Sync {
+    /// One page of the jobs list.
+    async fn jobs(&self, caller: &Caller, query: &JobsQuery) -> Result<JobsPage, AppError>;
+    /// The head of one job.
+    async fn job(&self, caller: &Caller, id: &JobId) -> Result<JobView, AppError>;
+    /// The Fault Tolerance Detail: attempts `from` (a number, 1 is the first) and at most `limit` of them.
+    async fn chain(&self, caller: &Caller, id: &JobId, page: ChainPage) -> Result<ChainView, AppError>;
+    /// Lines of a replica's log.
+    async fn logs(&self, caller: &Caller, task: &TaskId, query: &LogQuery) -> Result<LogPage, AppError>;
+    /// The job's history, newest first.
+    async fn events(&self, caller: &Caller, id: &JobId, query: &EventsQuery) -> Result<EventsPage, AppError>;
+    /// The curve of a metric over all attempts.
+    async fn metrics(
+        &self,
+        caller: &Caller,
+        id: &JobId,
+        query: &MetricsQuery,
+    ) -> Result<MetricsView, AppError>;
+    /// Checks a draft and creates the job.
+    async fn create(&self, caller: &Caller, draft: &JobDraft) -> Result<JobId, AppError>;
+    /// Stops a job.
+    async fn stop(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError>;
+    /// Stops a job and forgets it with its logs.
+    async fn delete(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError>;
+    /// Starts a new attempt of a job that has ended.
+    async fn resubmit(&self, caller: &Caller, id: &JobId) -> Result<(), AppError>;
+    /// No attention needed.
+    async fn acknowledge(&self, caller: &Caller, id: &JobId) -> Result<(), AppError>;
+    /// "Was this right?"; none takes the answer back.
+    async fn feedback(
+        &self,
+        caller: &Caller,
+        incident: &IncidentId,
+        right: Option<bool>,
+    ) -> Result<(), AppError>;
+    /// All nodes of all clusters.
+    async fn nodes(&self, caller: &Caller) -> Result<Vec<NodeView>, AppError>;
+    /// Clusters, policies and prefilled values.
+    async fn site(&self, caller: &Caller) -> Result<Site, AppError>;
+    /// The server's clock, so that "3 min ago" is the same on the server and in the browser.
+    fn now(&self) -> Time;
+}
+
+/// Filters of the jobs list, as in its address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobsQuery {
+    /// `attention`, `running`, `recovering`, `all`, `mine`; none is `all`.
+    pub view: Option<JobsViewName>,
+    /// Part of a name, an id or an image; at most 200 characters.
+    pub q: Option<String>,
+    /// Only this state.
+    pub state: Option<State>,
+    /// Only this kind.
+    pub kind: Option<JobKind>,
+    /// Only jobs whose newest incident has this type.
+    pub fault: Option<engine::failure::FailureType>,
+    /// Only this person's.
+    pub owner: Option<String>,
+    /// Only with at least so many task restarts.
+    pub restarts: Option<u32>,
+    /// Order; none is newest first.
+    pub sort: Option<JobsSort>,
+    /// From 1.
+    pub page: Option<u32>,
+    /// 10–200; none is 50.
+    pub size: Option<u32>,
+}
+
+/// Views of the jobs list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobsViewName {
+    /// Ended badly and neither resubmitted nor acknowledged, unschedulable, or unknown.
+    Attention,
+    /// Running.
+    Running,
+    /// Recovering.
+    Recovering,
+    /// All.
+    All,
+    /// The caller's own.
+    Mine,
+}
+
+/// Orders of the jobs list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobsSort {
+    /// Newest first.
+    Newest,
+    /// Oldest first.
+    Oldest,
+    /// By name.
+    Name,
+    /// Most task restarts first.
+    Restarts,
+}
+
+/// One page of jobs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobsPage {
+    /// Rows.
+    pub items: Vec<JobRow>,
+    /// All that match.
+    pub total: u64,
+    /// The page, from 1.
+    pub page: u32,
+    /// Rows a page.
+    pub size: u32,
+    /// How many jobs each view has.
+    pub counts: JobsCounts,
+    /// When this was read.
+    pub now: Time,
+}
+
+/// How many jobs each view has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobsCounts {
+    /// Needs attention.
+    pub attention: u64,
+    /// Running.
+    pub running: u64,
+    /// Recovering.
+    pub recovering: u64,
+    /// All.
+    pub all: u64,
+    /// The caller's own.
+    pub mine: u64,
+}
+
+/// One row of the jobs list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobRow {
+    /// The job.
+    pub job_id: JobId,
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: JobKind,
+    /// Who made it.
+    pub owner: String,
+    /// When.
+    pub created_at: Time,
+    /// When it was last heard of: a step, a state, an event.
+    pub changed_at: Time,
+    /// All about its chain.
+    #[serde(flatten)]
+    pub summary: Summary,
+}
+
+/// The head of a job's pages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    /// The job.
+    pub job_id: JobId,
+    /// Its name.
+    pub name: String,
+    /// Who made it.
+    pub owner: String,
+    /// When.
+    pub created_at: Time,
+    /// When it ended.
+    pub ended_at: Option<Time>,
+    /// All about its chain.
+    #[serde(flatten)]
+    pub summary: Summary,
+    /// The state of the first attempt, which may differ from the job's.
+    pub original_state: State,
+    /// The state of the newest attempt.
+    pub latest_state: State,
+    /// What it is made of.
+    pub spec: JobSpec,
+    /// What a person may do now, each with the reason where it is refused.
+    pub may: JobMay,
+    /// When this was read.
+    pub now: Time,
+}
+
+/// What a person may do with a job now: none is yes, else the reason why not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobMay {
+    /// Stop.
+    pub stop: Option<String>,
+    /// Delete.
+    pub delete: Option<String>,
+    /// Resubmit as a new attempt.
+    pub resubmit: Option<String>,
+}
+
+/// Which part of a chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChainPage {
+    /// The first attempt, from 1.
+    pub from: Option<u32>,
+    /// 1–200 attempts; none is 100.
+    pub limit: Option<u32>,
+}
+
+/// The Fault Tolerance Detail as data, api.md's chain.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChainView {
+    /// The job.
+    pub job_id: JobId,
+    /// Its state.
+    pub state: State,
+    /// What goes on beside it.
+    pub substate: Option<Substate>,
+    /// Derived from the switches.
+    pub mode: Mode,
+    /// The first attempt.
+    pub original_task_id: TaskId,
+    /// The newest attempt.
+    pub latest_task_id: TaskId,
+    /// All attempts, those outside this page too.
+    pub attempts_total: u32,
+    /// Used and allowed.
+    pub budgets: Budgets,
+    /// Attempts in order.
+    pub attempts: Vec<AttemptView>,
+    /// Why no restart follows.
+    pub why_not: Option<WhyNot>,
+    /// Diagnoses of this job; none exist before Bisect Diagnose does.
+    pub diagnostics: Vec<DiagnosisView>,
+    /// Where the accelerator time went.
+    pub ledger: Ledger,
+    /// Nodes this job keeps off, with why.
+    pub excluded: Vec<ExcludedNode>,
+    /// When this was read.
+    pub now: Time,
+}
+
+/// A diagnosis on the chain.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DiagnosisView {
+    /// Its id.
+    pub run_id: String,
+}
+
+/// A node that a job keeps off.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExcludedNode {
+    /// The node.
+    pub node: NodeName,
+    /// The incident that blamed it.
+    pub incident: IncidentId,
+    /// Its type.
+    pub failure_type: engine::failure::FailureType,
+    /// When.
+    pub at: Time,
+}
+
+/// One attempt with what belongs to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AttemptView {
+    /// The attempt.
+    #[serde(flatten)]
+    pub attempt: AttemptRecord,
+    /// Its launches.
+    pub launches: Vec<LaunchRecord>,
+    /// Its incidents.
+    pub incidents: Vec<IncidentRecord>,
+}
+
+/// Which lines of a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogQuery {
+    /// None is the first replica.
+    pub replica: Option<ReplicaName>,
+    /// None is the newest.
+    pub launch: Option<u32>,
+    /// The last so many lines, 1–5,000; the default is 200 where `from` is absent.
+    pub tail: Option<u32>,
+    /// From this line number on, 1 is the first.
+    pub from: Option<u64>,
+    /// `error`, `warning` or `info` and above.
+    pub level: Option<LogLevel>,
+    /// Only lines that hold this text, whatever its case; at most 200 characters.
+    pub q: Option<String>,
+}
+
+/// How grave a log line reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLevel {
+    /// Everything else.
+    Info,
+    /// It says warning.
+    Warning,
+    /// It says error, or matched a signature.
+    Error,
+}
+
+/// Lines of a log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogPage {
+    /// The replica.
+    pub replica: ReplicaName,
+    /// The launch.
+    pub launch: u32,
+    /// Replicas there are logs of.
+    pub replicas: Vec<ReplicaName>,
+    /// Launches there are logs of.
+    pub launches: Vec<u32>,
+    /// The lines.
+    pub lines: Vec<LogLine>,
+    /// Where to go on; none while there is no more and nothing is to come.
+    pub next: Option<u64>,
+    /// Lines in the whole log, where that is known.
+    pub total: Option<u64>,
+}
+
+/// A line of a log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// Its number, from 1.
+    pub n: u64,
+    /// When it was read.
+    pub at: Time,
+    /// The rank that printed it.
+    pub rank: Option<u32>,
+    /// How grave it reads.
+    pub level: LogLevel,
+    /// The text.
+    pub text: String,
+}
+
+/// Which events.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EventsQuery {
+    /// Only this kind.
+    pub kind: Option<EventKind>,
+    /// Only this attempt.
+    pub task: Option<TaskId>,
+    /// Where the page before ended.
+    pub cursor: Option<String>,
+    /// 1–500; none is 100.
+    pub limit: Option<u32>,
+}
+
+/// Events, newest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventsPage {
+    /// The events.
+    pub items: Vec<EventRecord>,
+    /// The next page.
+    pub next_cursor: Option<String>,
+    /// All of the job.
+    pub total: u64,
+}
+
+/// Which curve.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsQuery {
+    /// `loss`; none is that.
+    pub metric: Option<String>,
+    /// The axis; none is `step`.
+    pub x: Option<MetricsAxis>,
+}
+
+/// The horizontal axis of a curve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MetricsAxis {
+    /// Training step.
+    #[default]
+    Step,
+    /// Wall clock.
+    Clock,
+}
+
+/// A curve, at most 2,000 points (lowest and highest of each bucket).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MetricsView {
+    /// In order of time.
+    pub points: Vec<MetricPoint>,
+    /// Checkpoints that were saved.
+    pub checkpoints: Vec<CheckpointMark>,
+}
+
+/// One point of a curve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MetricPoint {
+    /// The attempt.
+    pub task_id: TaskId,
+    /// Its launch.
+    pub launch: u32,
+    /// The step.
+    pub step: u64,
+    /// When.
+    pub at: Time,
+    /// The value.
+    pub value: f64,
+    /// It counts; false where a later launch made the step again (the ghost branch).
+    pub kept: bool,
+}
+
+/// A checkpoint on the curve.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointMark {
+    /// The step.
+    pub step: u64,
+    /// When.
+    pub at: Time,
+}
+
+/// A node with what is held against it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Its cluster.
+    pub cluster: String,
+    /// Its name.
+    pub name: NodeName,
+    /// Slots it has.
+    pub slots: u32,
+    /// Slots in use.
+    pub used: u32,
+    /// Jobs that run on it now.
+    pub jobs: Vec<NodeJob>,
+    /// Jobs that keep off it.
+    pub avoided_by: Vec<NodeJob>,
+    /// Suspicions, newest first, at most 100.
+    pub strikes: Vec<StrikeView>,
+    /// Nodes of its cluster by what they do.
+    pub counts: NodeCounts,
+}
+
+/// A job on a node's page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeJob {
+    /// The job.
+    pub job_id: JobId,
+    /// Its name.
+    pub name: String,
+    /// The attempt.
+    pub task_id: TaskId,
+}
+
+/// A suspicion with the job it came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StrikeView {
+    /// The strike.
+    #[serde(flatten)]
+    pub strike: StrikeRecord,
+    /// The job.
+    pub job_id: JobId,
+    /// Its name.
+    pub job_name: String,
+}
+
+/// What a posted form held and what was wrong with it, for the page that shows it again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Posted {
+    /// The fields as they were typed, in order.
+    pub fields: Vec<(String, String)>,
+    /// What was wrong.
+    pub errors: Vec<FieldError>,
+    /// What the form changed by itself (linked switches), each a sentence.
+    pub moved: Vec<String>,
+}

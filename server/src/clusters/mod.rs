@@ -1,0 +1,90 @@
+//! Where attempts run. One trait for the local machine and for Kubernetes.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use engine::{
+    chain::{Observation, Plan},
+    ids::{JobId, NodeName, ReplicaName, TaskId},
+    job::{ClusterKind, JobSpec},
+};
+use tokio::sync::mpsc;
+
+/// A cluster as the driver uses it. Every call is idempotent and has a time limit of its own.
+#[async_trait]
+pub trait Cluster: Send + Sync {
+    /// Its configured name.
+    fn name(&self) -> &str;
+
+    /// What it is made of.
+    fn kind(&self) -> ClusterKind;
+
+    /// Makes the attempt. One that is there already and is ours is a success.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] is final and nothing runs; any other error leaves it open whether the attempt exists.
+    async fn create(&self, order: &Order) -> Result<(), ClusterError>;
+
+    /// Asks for the removal of everything of an attempt; an observation says when it is done. One that does not exist is a success.
+    async fn delete(&self, task: &TaskId, force: bool) -> Result<(), ClusterError>;
+
+    /// What there is of an attempt now.
+    async fn observe(&self, task: &TaskId) -> Result<Observation, ClusterError>;
+
+    /// Its nodes.
+    async fn nodes(&self) -> Result<Vec<Node>, ClusterError>;
+
+    /// Removes logs and checkpoints of a job, which has no attempt left.
+    async fn forget(&self, job: &JobId, spec: &JobSpec, tasks: &[TaskId]) -> Result<(), ClusterError>;
+
+    /// Attempts that may have changed. Only a hint to look at once: hints may be lost, repeated or late. Taken once.
+    fn hints(&self) -> Option<mpsc::Receiver<TaskId>>;
+}
+
+/// An attempt to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Its job.
+    pub job_id: JobId,
+    /// What the job is made of.
+    pub spec: JobSpec,
+    /// What this attempt is made of beside that.
+    pub plan: Plan,
+    /// The secret of each replica's agent.
+    pub tokens: BTreeMap<ReplicaName, String>,
+}
+
+/// A machine of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: NodeName,
+    /// Slots it has.
+    pub slots: u32,
+    /// Slots in use.
+    pub used: u32,
+    /// Attempts on it.
+    pub tasks: Vec<TaskId>,
+}
+
+/// Why a cluster did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// It will never take this attempt.
+    #[error("the cluster refused: {text}")]
+    Refused {
+        /// Its words.
+        text: String,
+    },
+    /// It did not answer, or not in time: nothing is known.
+    #[error("cluster {cluster} could not be reached while {doing}")]
+    Unreachable {
+        /// Its name.
+        cluster: String,
+        /// What was tried.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: anyhow::Error,
+    },
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Browser tests against a real server with real processes and a database of its own.
+#
+#   end2end/run.sh [Playwright's arguments]
+#
+# HOLDFAST_PROFILE=release tests the release build; the programs and the pages must have been built (make test does).
+set -euo pipefail
+
+. "$(dirname "$0")/../scripts/lib.sh"
+load_toolchain
+cd "$root"
+
+holdfast="$(target_dir)/${HOLDFAST_PROFILE:-debug}/holdfast"
+[ -x "$holdfast" ] || die "$holdfast is not built: run make test, or cargo build --workspace --bins"
+
+work="$(mktemp -d "${TMPDIR:-/tmp}/holdfast-end2end.XXXXXX")"
+server=
+finish() {
+  local status=$?
+  if [ -n "$server" ]; then
+    kill "$server" 2>/dev/null || true
+    wait "$server" 2>/dev/null || true
+  fi
+  if [ "$status" -ne 0 ] && [ -f "$work/server.log" ]; then
+    echo "--- the server's log (last 400 lines)" >&2
+    tail -n 400 "$work/server.log" >&2
+  fi
+  rm -rf "$work"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+export HOLDFAST_SITE="${HOLDFAST_SITE:-$root/target/site}"
+"$holdfast" serve --listen 127.0.0.1:0 --addr-file "$work/addr" --data "$work/data" >"$work/server.log" 2>&1 &
+server=$!
+
+for _ in $(seq 300); do # 30 s: the first start also lays out the database
+  [ ! -s "$work/addr" ] || break
+  kill -0 "$server" 2>/dev/null || die "the server ended before it served"
+  sleep 0.1
+done
+[ -s "$work/addr" ] || die "the server did not serve within 30 s"
+
+# The tests restart the server and read its files: they need to know its program, process and folder.
+BASE_URL="http://$(cat "$work/addr")"
+export BASE_URL HOLDFAST_BIN="$holdfast" HOLDFAST_SERVER_PID="$server" HOLDFAST_DATA="$work/data"
+npx --no-install playwright test --config end2end/playwright.config.ts "$@"

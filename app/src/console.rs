@@ -70,6 +70,7 @@ pub trait Console: Send + Sync {
 }
 
 /// Filters of the jobs list, as in its address.
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobsQuery {
@@ -97,6 +98,7 @@ pub struct JobsQuery {
 
 /// Views of the jobs list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum JobsViewName {
     /// Ended badly and neither resubmitted nor acknowledged, unschedulable, or unknown.
@@ -113,6 +115,7 @@ pub enum JobsViewName {
 
 /// Orders of the jobs list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum JobsSort {
     /// Newest first.
@@ -127,6 +130,7 @@ pub enum JobsSort {
 
 /// One page of jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobsPage {
     /// Rows.
     pub items: Vec<JobRow>,
@@ -144,6 +148,7 @@ pub struct JobsPage {
 
 /// How many jobs each view has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobsCounts {
     /// Needs attention.
     pub attention: u64,
@@ -159,6 +164,7 @@ pub struct JobsCounts {
 
 /// One row of the jobs list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobRow {
     /// The job.
     pub job_id: JobId,
@@ -179,6 +185,7 @@ pub struct JobRow {
 
 /// The head of a job's pages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobView {
     /// The job.
     pub job_id: JobId,
@@ -207,6 +214,7 @@ pub struct JobView {
 
 /// What a person may do with a job now: none is yes, else the reason why not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobMay {
     /// Stop.
     pub stop: Option<String>,
@@ -217,6 +225,7 @@ pub struct JobMay {
 }
 
 /// Which part of a chain.
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChainPage {
@@ -228,6 +237,7 @@ pub struct ChainPage {
 
 /// The Fault Tolerance Detail as data, api.md's chain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ChainView {
     /// The job.
     pub job_id: JobId,
@@ -261,6 +271,7 @@ pub struct ChainView {
 
 /// A diagnosis on the chain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DiagnosisView {
     /// Its id.
     pub run_id: String,
@@ -268,6 +279,7 @@ pub struct DiagnosisView {
 
 /// A node that a job keeps off.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExcludedNode {
     /// The node.
     pub node: NodeName,
@@ -281,6 +293,7 @@ pub struct ExcludedNode {
 
 /// One attempt with what belongs to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AttemptView {
     /// The attempt.
     #[serde(flatten)]
@@ -292,6 +305,7 @@ pub struct AttemptView {
 }
 
 /// Which lines of a log.
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogQuery {
@@ -311,6 +325,7 @@ pub struct LogQuery {
 
 /// How grave a log line reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LogLevel {
     /// Everything else.
@@ -323,6 +338,7 @@ pub enum LogLevel {
 
 /// Lines of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LogPage {
     /// The replica.
     pub replica: ReplicaName,
@@ -342,6 +358,7 @@ pub struct LogPage {
 
 /// A line of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LogLine {
     /// Its number, from 1.
     pub n: u64,
@@ -356,6 +373,7 @@ pub struct LogLine {
 }
 
 /// Which events.
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EventsQuery {
@@ -371,6 +389,7 @@ pub struct EventsQuery {
 
 /// Events, newest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventsPage {
     /// The events.
     pub items: Vec<EventRecord>,
@@ -381,6 +400,7 @@ pub struct EventsPage {
 }
 
 /// Which curve.
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsQuery {
@@ -392,6 +412,7 @@ pub struct MetricsQuery {
 
 /// The horizontal axis of a curve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MetricsAxis {
     /// Training step.
@@ -403,6 +424,7 @@ pub enum MetricsAxis {
 
 /// A curve, at most 2,000 points (lowest and highest of each bucket).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MetricsView {
     /// In order of time.
     pub points: Vec<MetricPoint>,
@@ -412,6 +434,7 @@ pub struct MetricsView {
 
 /// One point of a curve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MetricPoint {
     /// The attempt.
     pub task_id: TaskId,
@@ -429,6 +452,7 @@ pub struct MetricPoint {
 
 /// A checkpoint on the curve.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CheckpointMark {
     /// The step.
     pub step: u64,
@@ -438,6 +462,7 @@ pub struct CheckpointMark {
 
 /// A node with what is held against it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeView {
     /// Its cluster.
     pub cluster: String,
@@ -459,6 +484,7 @@ pub struct NodeView {
 
 /// A job on a node's page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeJob {
     /// The job.
     pub job_id: JobId,
@@ -470,6 +496,7 @@ pub struct NodeJob {
 
 /// A suspicion with the job it came from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StrikeView {
     /// The strike.
     #[serde(flatten)]

@@ -11,6 +11,7 @@ use crate::{
 
 /// What kind of failure the logs and messages point to. Derived, never a confirmed root cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum FailureType {
     /// GPU, hardware, driver, ECC, Xid, segmentation fault.
@@ -81,6 +82,7 @@ impl fmt::Display for FailureType {
 
 /// What the training was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Processes are there, nothing was said yet.
@@ -101,6 +103,7 @@ pub enum Phase {
 
 /// What a matched line says about the failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Names what went wrong.
@@ -113,6 +116,7 @@ pub enum Role {
 
 /// How sure the verdict is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
     /// Nothing but an exit code or a default.
@@ -125,6 +129,7 @@ pub enum Confidence {
 
 /// A signal by its number on Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String))]
 pub struct Signal(pub u8);
 
 const SIGNALS: [(u8, &str); 15] = [
@@ -192,6 +197,7 @@ impl<'de> Deserialize<'de> for Signal {
 
 /// How a process ended. `-9`, `137` and `SIGKILL` are one thing: [`Exit::from_code`] sees to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
     /// It returned this code, 0–255, that is no death by signal.
@@ -245,6 +251,7 @@ impl fmt::Display for Exit {
 
 /// One line that matched a signature, as its replica saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Evidence {
     /// Who printed it.
     pub replica: ReplicaName,
@@ -266,6 +273,7 @@ pub struct Evidence {
 
 /// Where a failure began, as far as can be told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Root {
     /// The replica.
     pub replica: ReplicaName,
@@ -283,6 +291,7 @@ pub struct Root {
 
 /// What a classification says, before policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Verdict {
     /// The type.
     pub failure_type: FailureType,

@@ -49,6 +49,7 @@ pub mod limits {
 
 /// The kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum JobKind {
     /// PyTorch: a master and workers that meet at a rendezvous address.
     #[serde(rename = "pytorchjob")]
@@ -70,6 +71,7 @@ impl JobKind {
 
 /// Which capabilities work together, derived from the switches and never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Auto Failover is off.
@@ -84,6 +86,7 @@ pub enum Mode {
 
 /// A valid job. Only [`JobDraft::validate`] and the store make one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobSpec {
     /// Shown name; need not be unique.
     pub name: String,
@@ -120,6 +123,7 @@ impl JobSpec {
 
 /// The Advanced Options of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FaultTolerance {
     /// Auto Failover: resubmit a failed job.
     pub auto_failover: bool,
@@ -149,6 +153,7 @@ impl FaultTolerance {
 
 /// Fault Tolerance Policy and the Policy Type's own limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PolicyChoice {
     /// The switch.
     pub enabled: bool,
@@ -161,6 +166,7 @@ pub struct PolicyChoice {
 
 /// Job Hang Detection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HangDetection {
     /// The switch.
     pub enabled: bool,
@@ -176,6 +182,7 @@ pub struct HangDetection {
 
 /// Exit ckpt Notification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExitCheckpoint {
     /// The switch.
     pub enabled: bool,
@@ -187,6 +194,7 @@ pub struct ExitCheckpoint {
 
 /// Health checks before training.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HealthChecks {
     /// The switch.
     pub enabled: bool,
@@ -202,6 +210,7 @@ pub const HEALTH_CHECKS: [&str; 6] =
 
 /// What a site has: its clusters, its policies and the values that forms are prefilled with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Site {
     /// Configured clusters; the first is the default.
     pub clusters: Vec<SiteCluster>,
@@ -215,6 +224,7 @@ pub struct Site {
 
 /// One configured cluster, as far as validation needs it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SiteCluster {
     /// Its configured name.
     pub name: String,
@@ -228,6 +238,7 @@ pub struct SiteCluster {
 
 /// What a cluster is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ClusterKind {
     /// Real processes on the server's own machine.
@@ -287,6 +298,7 @@ impl Default for Site {
 /// A job as a body or a form gives it: nothing checked yet. Unknown fields are errors.
 /// Counts are signed so that a negative one is answered with its rule instead of a parse error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct JobDraft {
     /// Shown name.
@@ -317,6 +329,7 @@ pub struct JobDraft {
 
 /// The Advanced Options, unchecked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultToleranceDraft {
     /// Auto Failover.
@@ -335,6 +348,7 @@ pub struct FaultToleranceDraft {
 
 /// Fault Tolerance Policy, unchecked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicyDraft {
     /// The switch.
@@ -348,6 +362,7 @@ pub struct PolicyDraft {
 
 /// Job Hang Detection, unchecked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct HangDetectionDraft {
     /// The switch.
@@ -364,6 +379,7 @@ pub struct HangDetectionDraft {
 
 /// Exit ckpt Notification, unchecked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ExitCheckpointDraft {
     /// The switch.
@@ -376,6 +392,7 @@ pub struct ExitCheckpointDraft {
 
 /// Health checks, unchecked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct HealthChecksDraft {
     /// The switch.
@@ -388,6 +405,7 @@ pub struct HealthChecksDraft {
 
 /// One field that was refused: which, and the rule with the value allowed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FieldError {
     /// Dotted path in the create body: `fault_tolerance.policy.enabled`, `env.FOO`.
     pub field: String,

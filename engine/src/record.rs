@@ -12,6 +12,7 @@ use crate::{
 
 /// The state of a job, and of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Waits for resources.
@@ -71,6 +72,7 @@ impl State {
 
 /// What goes on beside the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Substate {
     /// A new launch in the same attempt is being made.
@@ -91,6 +93,7 @@ pub enum Substate {
 
 /// Why an attempt was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptCause {
     /// The first run.
@@ -105,6 +108,7 @@ pub enum AttemptCause {
 
 /// How an attempt was dealt with at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptResult {
     /// It finished its work.
@@ -125,6 +129,7 @@ pub enum AttemptResult {
 
 /// Why a launch was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LaunchCause {
     /// The first of its attempt.
@@ -137,6 +142,7 @@ pub enum LaunchCause {
 
 /// One attempt. Key: `task_id`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AttemptRecord {
     /// Its id and the name of its object on the cluster.
     pub task_id: TaskId,
@@ -174,6 +180,7 @@ pub struct AttemptRecord {
 
 /// Why an attempt still waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Queue {
     /// What binds.
     pub reason: QueueReason,
@@ -189,6 +196,7 @@ pub struct Queue {
 
 /// What keeps an attempt waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum QueueReason {
     /// Other jobs have the slots.
@@ -207,6 +215,7 @@ pub enum QueueReason {
 
 /// Nodes of a cluster; busy + avoided + free = total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeCounts {
     /// All.
     pub total: u32,
@@ -220,6 +229,7 @@ pub struct NodeCounts {
 
 /// How an exit notification went.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExitCheckpointRecord {
     /// `preempted`, `stopped` or `deleted`.
     pub reason: String,
@@ -237,6 +247,7 @@ pub struct ExitCheckpointRecord {
 
 /// One launch. Key: `task_id` (beside it) and `number`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LaunchRecord {
     /// From 0.
     pub number: u32,
@@ -254,6 +265,7 @@ pub struct LaunchRecord {
 
 /// Steps of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StepRange {
     /// The first that was printed.
     pub first: u64,
@@ -263,6 +275,7 @@ pub struct StepRange {
 
 /// The four checks that training resumed. `ok` is none while it is not known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Proof {
     /// Resources acquired and instances ready.
     pub resources: ResourcesCheck,
@@ -278,6 +291,7 @@ pub struct Proof {
 
 /// Check 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ResourcesCheck {
     /// Passed.
     pub ok: Option<bool>,
@@ -289,6 +303,7 @@ pub struct ResourcesCheck {
 
 /// Check 2.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CheckpointCheck {
     /// Passed.
     pub ok: Option<bool>,
@@ -304,6 +319,7 @@ pub struct CheckpointCheck {
 
 /// Check 3.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ProgressCheck {
     /// Passed: the first step follows the loaded checkpoint and the loss goes on.
     pub ok: Option<bool>,
@@ -317,6 +333,7 @@ pub struct ProgressCheck {
 
 /// Check 4.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NewCheckpointCheck {
     /// Passed.
     pub ok: Option<bool>,
@@ -328,6 +345,7 @@ pub struct NewCheckpointCheck {
 
 /// What the proof comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ProofVerdict {
     /// All four checks passed.
@@ -348,6 +366,7 @@ pub enum ProofVerdict {
 
 /// One failure of an attempt. Key: `id`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct IncidentRecord {
     /// Its id.
     pub id: IncidentId,
@@ -389,6 +408,7 @@ pub struct IncidentRecord {
 
 /// What is done about an incident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// The next launch on the same nodes.
@@ -405,6 +425,7 @@ pub enum Action {
 
 /// Which budget an action used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Budget {
     /// Resubmissions, per job.
@@ -419,6 +440,7 @@ pub enum Budget {
 
 /// The answer to an incident.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DecisionRecord {
     /// What is done.
     pub action: Action,
@@ -446,6 +468,7 @@ pub struct DecisionRecord {
 
 /// When what happened in a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Clock {
     /// The failure was noticed.
     pub noticed_at: Time,
@@ -459,6 +482,7 @@ pub struct Clock {
 
 /// What an incident cost. Seconds of the whole job; none while not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cost {
     /// From the first sign (the evidence, the exit) until it was noticed.
     pub detect_seconds: Option<f64>,
@@ -480,6 +504,7 @@ pub struct Cost {
 
 /// One entry of the job's history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventRecord {
     /// When.
     pub at: Time,
@@ -495,6 +520,7 @@ pub struct EventRecord {
 
 /// Kinds of events, the filter of the Events tab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// The job or an attempt changed state.
@@ -517,6 +543,7 @@ pub enum EventKind {
 
 /// A suspicion recorded against a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StrikeRecord {
     /// The node.
     pub node: NodeName,
@@ -560,6 +587,7 @@ pub enum Record {
 
 /// The head of the Fault Tolerance Detail: everything about the job as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Summary {
     /// The job's state.
     pub state: State,
@@ -597,6 +625,7 @@ pub struct Summary {
 
 /// The three counters that are never mixed. In-place budgets are the latest attempt's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Budgets {
     /// Resubmissions of the job.
     pub task_restarts: Used,
@@ -610,6 +639,7 @@ pub struct Budgets {
 
 /// Used of allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Used {
     /// Used.
     pub used: u32,
@@ -626,6 +656,7 @@ impl Used {
 
 /// Diagnoses have no limit of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Diagnostics {
     /// Used.
     pub used: u32,
@@ -633,6 +664,7 @@ pub struct Diagnostics {
 
 /// Why no restart follows, and what a person can do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WhyNot {
     /// `All 2 task restarts are used.`
     pub text: String,
@@ -642,6 +674,7 @@ pub struct WhyNot {
 
 /// Where the time of the job went, in accelerator-seconds (a job without accelerators counts its processes' slots as one each).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Ledger {
     /// Steps that were kept.
     pub kept: f64,

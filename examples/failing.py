@@ -4,7 +4,7 @@ Environment:
 
   FAIL_AT     the step at which to fail; 0 fails before anything is loaded. A list (`40,90`) fails first at 40, then at 90.
   FAIL_RANK   the rank that fails (default 0).
-  FAIL_KIND   how (default app_error), or a list beside FAIL_AT:
+  FAIL_KIND   how (app_error unless the program says otherwise), or a list beside FAIL_AT:
                 hw_node net_fabric oom_host oom_gpu comm_hang app_error env_error unknown   one of the failure types
                 kill          dies of SIGKILL without a word
                 hang          stops making steps and stays alive
@@ -38,10 +38,10 @@ def whole_number(name, text):
 class Failures:
     """What was asked for in the environment, and how often it has happened already."""
 
-    def __init__(self, environment, rank, directory):
+    def __init__(self, environment, rank, directory, default_kind="app_error"):
         """`directory` is the checkpoint directory or None."""
         self.steps = [whole_number("FAIL_AT", s) for s in environment.get("FAIL_AT", "").split(",") if s.strip()]
-        self.kinds = [k.strip().lower() for k in environment.get("FAIL_KIND", "app_error").split(",")]
+        self.kinds = [k.strip().lower() for k in environment.get("FAIL_KIND", default_kind).split(",")]
         for kind in self.kinds:
             if kind not in KINDS:
                 raise BadRequest(f"FAIL_KIND: {kind!r} is none of {', '.join(KINDS)}")

@@ -31,13 +31,15 @@ def environment(**extra):
 
 
 class TrainTest(unittest.TestCase):
+    program = HERE / "train.py"
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.dir = Path(folder.name) / "checkpoints"
 
     def start(self, *arguments, steps=12, **extra):
-        command = [sys.executable, str(HERE / "train.py"), f"--steps={steps}", "--save-every=4", "--step-seconds=0", *arguments]
+        command = [sys.executable, str(self.program), f"--steps={steps}", "--save-every=4", "--step-seconds=0", *arguments]
         process = subprocess.Popen(
             command, env=environment(**extra), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/"
         )

@@ -150,6 +150,15 @@ impl TaskId {
     }
 }
 
+impl TaskId {
+    /// The job of this attempt; none where the id was not made by [`TaskId::of_attempt`].
+    pub fn job_id(&self) -> Option<JobId> {
+        let (rest, number) = self.0.rsplit_once('-')?;
+        number.parse::<u32>().ok()?;
+        JobId::new(rest.rsplit('-').next()?).ok()
+    }
+}
+
 impl IncidentId {
     /// The id of incident `number` (from 1) of an attempt.
     pub fn of_attempt(task: &TaskId, number: u32) -> Self {
@@ -194,6 +203,7 @@ mod tests {
             let id = TaskId::of_attempt(name, &job(), number);
             assert_eq!(id.as_str(), want);
             assert!(id.as_str().len() <= 47 && is_dns_label(id.as_str()), "{id}");
+            assert_eq!(id.job_id(), Some(job()), "{id}");
         }
     }
 

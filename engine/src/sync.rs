@@ -46,6 +46,9 @@ pub struct SyncRequest {
     /// A port that was free on this replica a moment ago, and the launch it is offered for; only the first
     /// replica's is used, as the rendezvous port.
     pub offer: Option<PortOffer>,
+    /// The launch it was last told to run and the rendezvous port it was given: a server that comes back learns it here.
+    #[serde(default)]
+    pub current: Option<PortOffer>,
     /// News, oldest first, and all that is not acknowledged yet.
     pub reports: Vec<Report>,
 }
@@ -71,7 +74,7 @@ pub struct SyncReply {
 }
 
 /// What the server wants a replica to do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Desired {
     /// Nothing is decided: keep what runs, start nothing.
@@ -91,7 +94,7 @@ pub enum Desired {
 }
 
 /// One launch, the same for all replicas but for the ranks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Launch {
     /// Its number, from 0; the processes see it as `HOLDFAST_LAUNCH`.
     pub number: u32,

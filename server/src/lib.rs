@@ -1,3 +1,7 @@
 //! Holdfast's server connects: store, clusters, driver, service, web.
 
+pub mod agents;
+pub mod clock;
 pub mod clusters;
+pub mod logs;
+pub mod tokens;

@@ -1,5 +1,7 @@
 //! Where attempts run. One trait for the local machine and for Kubernetes.
 
+pub mod local;
+
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;

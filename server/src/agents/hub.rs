@@ -1,0 +1,265 @@
+//! Keeps what only the agents know (addresses, free ports, when each was heard) and answers their polls.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use engine::{
+    chain::{Chain, Input},
+    ids::{JobId, ReplicaName, TaskId},
+    sync::{Desired, PortOffer, SyncReply, SyncRequest},
+    time::Time,
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{Chains, SyncError, check::check};
+use crate::{clock::Clock, tokens::Tokens};
+
+/// A replica that was not heard for so long is reported silent; its long poll asks again every 25 s.
+const SILENT_AFTER_SECONDS: u64 = 60;
+/// How often that is looked at.
+const SILENCE_CHECK: Duration = Duration::from_secs(5);
+/// An attempt of which nothing was heard for so long is forgotten here; the chain knows that it is silent.
+const FORGET_AFTER_SECONDS: u64 = 24 * 3600;
+/// Launches whose ports are remembered for an attempt: the running one, the next one, and one late.
+const PORTS: usize = 3;
+
+/// The agents' hub.
+pub struct Hub {
+    chains: Arc<dyn Chains>,
+    tokens: Tokens,
+    clock: Arc<dyn Clock>,
+    shutdown: CancellationToken,
+    attempts: Mutex<HashMap<TaskId, Attempt>>,
+}
+
+/// What is known of the agents of one attempt.
+struct Attempt {
+    /// Where the ranks meet: changes wake all polls of the attempt.
+    rendezvous: watch::Sender<Rendezvous>,
+    heard: HashMap<ReplicaName, Heard>,
+}
+
+/// Where the ranks of an attempt meet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Rendezvous {
+    /// The first replica's address.
+    address: String,
+    /// Its agent; another one offers its own ports.
+    agent_id: String,
+    /// Ports by launch.
+    ports: BTreeMap<u32, u16>,
+}
+
+struct Heard {
+    at: Time,
+    silent: bool,
+}
+
+impl Hub {
+    /// A hub that knows no agent yet; they all ask within seconds.
+    pub fn new(
+        chains: Arc<dyn Chains>,
+        tokens: Tokens,
+        clock: Arc<dyn Clock>,
+        shutdown: CancellationToken,
+    ) -> Arc<Self> {
+        let hub = Arc::new(Self { chains, tokens, clock, shutdown, attempts: Mutex::default() });
+        tokio::spawn(Arc::clone(&hub).watch_silence());
+        hub
+    }
+
+    /// Answers one sync: takes the reports, then waits at most `hold` for a desired state that the agent has not seen.
+    pub(super) async fn sync(
+        &self,
+        token: &str,
+        request: SyncRequest,
+        hold: Duration,
+    ) -> Result<SyncReply, SyncError> {
+        let (task, replica) = (&request.task_id, &request.replica);
+        if !self.tokens.is_valid(task, replica, token) {
+            return Err(SyncError::Token);
+        }
+        let job = task.job_id().ok_or(SyncError::Gone)?;
+        let mut chain = self.chains.subscribe(&job).await?;
+        let newest = Arc::clone(&chain.borrow());
+        check(&request, &newest)?;
+        let mut rendezvous = self.note(&request, &newest);
+        self.report_heard(&job, task, replica).await?;
+        let has_news = self.take_reports(&job, &request, &newest).await?;
+
+        let deadline = tokio::time::sleep(hold);
+        tokio::pin!(deadline);
+        loop {
+            let reply = reply(&chain.borrow_and_update(), &request, &rendezvous.borrow_and_update());
+            if has_news || reply.version != request.seen {
+                return Ok(reply);
+            }
+            tokio::select! {
+                changed = chain.changed() => if changed.is_err() {
+                    return Err(SyncError::Gone);
+                },
+                changed = rendezvous.changed() => if changed.is_err() {
+                    return Err(SyncError::Gone);
+                },
+                () = &mut deadline => return Ok(reply),
+                () = self.shutdown.cancelled() => return Err(SyncError::NotNow(anyhow::anyhow!("the server is stopping"))),
+            }
+        }
+    }
+
+    /// Notes that the replica was heard and where the ranks can meet.
+    fn note(&self, request: &SyncRequest, chain: &Chain) -> watch::Receiver<Rendezvous> {
+        let now = self.clock.now();
+        let mut attempts = self.attempts();
+        let attempt = attempts
+            .entry(request.task_id.clone())
+            .or_insert_with(|| Attempt { rendezvous: watch::Sender::default(), heard: HashMap::new() });
+        let silent = attempt.heard.get(&request.replica).is_some_and(|heard| heard.silent);
+        attempt.heard.insert(request.replica.clone(), Heard { at: now, silent });
+        if request.replica == ReplicaName::of_index(chain.spec().kind, 0) {
+            attempt.rendezvous.send_if_modified(|rendezvous| rendezvous.learn(request));
+        } else if let Some(current) = request.current {
+            // After a restart of the server any replica can tell where its launch met.
+            attempt.rendezvous.send_if_modified(|rendezvous| rendezvous.add(current));
+        }
+        attempt.rendezvous.subscribe()
+    }
+
+    async fn report_heard(&self, job: &JobId, task: &TaskId, replica: &ReplicaName) -> Result<(), SyncError> {
+        let was_silent = self
+            .attempts()
+            .get_mut(task)
+            .and_then(|attempt| attempt.heard.get_mut(replica))
+            .is_some_and(|heard| std::mem::take(&mut heard.silent));
+        if was_silent {
+            let input = Input::Heard { task_id: task.clone(), replica: Some(replica.clone()) };
+            self.chains.input(job, vec![input]).await?;
+        }
+        Ok(())
+    }
+
+    /// Hands over the reports that the chain does not have yet; returns once they are committed.
+    async fn take_reports(
+        &self,
+        job: &JobId,
+        request: &SyncRequest,
+        chain: &Chain,
+    ) -> Result<bool, SyncError> {
+        let known = chain.acknowledged(&request.task_id, &request.replica);
+        let inputs: Vec<_> = request
+            .reports
+            .iter()
+            .filter(|report| report.sequence > known)
+            .map(|report| Input::Report {
+                task_id: request.task_id.clone(),
+                replica: request.replica.clone(),
+                report: report.clone(),
+            })
+            .collect();
+        if !inputs.is_empty() {
+            self.chains.input(job, inputs).await?;
+        }
+        Ok(!request.reports.is_empty())
+    }
+
+    /// Tells chains which replicas have not been heard.
+    async fn watch_silence(self: Arc<Self>) {
+        let mut tick = tokio::time::interval(SILENCE_CHECK);
+        loop {
+            tokio::select! {
+                () = self.shutdown.cancelled() => return,
+                _ = tick.tick() => {}
+            }
+            for (task, replica, since) in self.newly_silent() {
+                let Some(job) = task.job_id() else { continue };
+                let input = Input::Silent { task_id: task, replica: Some(replica), since };
+                if let Err(error) = self.chains.input(&job, vec![input]).await {
+                    tracing::debug!(%job, %error, "could not report a silent replica");
+                }
+            }
+        }
+    }
+
+    fn newly_silent(&self) -> Vec<(TaskId, ReplicaName, Time)> {
+        let now = self.clock.now();
+        let mut attempts = self.attempts();
+        let forgotten: HashSet<TaskId> = attempts
+            .iter()
+            .filter(|(_, attempt)| {
+                attempt.heard.values().all(|heard| now >= heard.at.plus_seconds(FORGET_AFTER_SECONDS))
+            })
+            .map(|(task, _)| task.clone())
+            .collect();
+        attempts.retain(|task, _| !forgotten.contains(task));
+        let mut silent = Vec::new();
+        for (task, attempt) in attempts.iter_mut() {
+            for (replica, heard) in &mut attempt.heard {
+                if !heard.silent && now >= heard.at.plus_seconds(SILENT_AFTER_SECONDS) {
+                    heard.silent = true;
+                    silent.push((task.clone(), replica.clone(), heard.at));
+                }
+            }
+        }
+        silent
+    }
+
+    fn attempts(&self) -> MutexGuard<'_, HashMap<TaskId, Attempt>> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Rendezvous {
+    /// Takes what the first replica says; true where something changed.
+    fn learn(&mut self, request: &SyncRequest) -> bool {
+        let before = self.clone();
+        if self.agent_id != request.agent_id {
+            self.agent_id.clone_from(&request.agent_id);
+            self.ports.clear();
+        }
+        self.address.clone_from(&request.address);
+        for offer in [request.current, request.offer].into_iter().flatten() {
+            self.add(offer);
+        }
+        *self != before
+    }
+
+    /// The first port for a launch stays: a replica may have it already.
+    fn add(&mut self, offer: PortOffer) -> bool {
+        if self.ports.contains_key(&offer.launch) {
+            return false;
+        }
+        self.ports.insert(offer.launch, offer.port);
+        while self.ports.len() > PORTS {
+            self.ports.pop_first();
+        }
+        true
+    }
+}
+
+/// What a replica shall do, and a version of that which changes with it.
+fn reply(chain: &Chain, request: &SyncRequest, rendezvous: &Rendezvous) -> SyncReply {
+    let launch = chain.launch_number();
+    let offer = rendezvous
+        .ports
+        .get(&launch)
+        .map(|port| (rendezvous.address.as_str(), PortOffer { launch, port: *port }));
+    let desired =
+        chain.desired(&request.task_id, &request.replica, offer.filter(|(address, _)| !address.is_empty()));
+    SyncReply {
+        acknowledged: chain.acknowledged(&request.task_id, &request.replica),
+        version: version(&desired),
+        desired,
+    }
+}
+
+/// Equal states have equal versions; 0 is kept for "none yet".
+fn version(desired: &Desired) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    desired.hash(&mut hasher);
+    hasher.finish().max(1)
+}

@@ -1,0 +1,109 @@
+//! The agents' end of the server: one long poll for each replica, reports up, desired state down.
+
+mod check;
+mod hub;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use axum::{
+    Json, Router,
+    extract::{DefaultBodyLimit, State, rejection::JsonRejection},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use engine::{
+    chain::{Chain, Input},
+    ids::JobId,
+    sync::{SyncReply, SyncRequest, limits},
+};
+use tokio::sync::watch;
+
+pub use self::hub::Hub;
+
+/// What the hub needs of the driver.
+#[async_trait]
+pub trait Chains: Send + Sync {
+    /// The newest committed chain of a job, and every later one.
+    async fn subscribe(&self, job: &JobId) -> Result<watch::Receiver<Arc<Chain>>, ChainsError>;
+
+    /// Hands inputs to a job's chain; returns once they are committed.
+    async fn input(&self, job: &JobId, inputs: Vec<Input>) -> Result<(), ChainsError>;
+}
+
+/// Why a chain could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ChainsError {
+    /// There is no such job, or no longer.
+    #[error("there is no job {0}")]
+    NoJob(JobId),
+    /// Another server leads, or this one is stopping, or the database does not answer: ask again later.
+    #[error("the job's chain cannot be had now")]
+    NotNow(#[source] anyhow::Error),
+}
+
+/// Why a sync was not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// The token is not this replica's.
+    #[error("the token is not that of this replica")]
+    Token,
+    /// The body is no sync, or breaks a limit or a rule of the protocol.
+    #[error("{0}")]
+    Invalid(String),
+    /// The attempt's job does not exist; the agent has nothing left to do.
+    #[error("there is no such attempt")]
+    Gone,
+    /// Not now; the agent asks again.
+    #[error("the server cannot take this now; ask again")]
+    NotNow(#[source] anyhow::Error),
+}
+
+impl From<ChainsError> for SyncError {
+    fn from(error: ChainsError) -> Self {
+        match error {
+            ChainsError::NoJob(_) => Self::Gone,
+            ChainsError::NotNow(source) => Self::NotNow(source),
+        }
+    }
+}
+
+impl IntoResponse for SyncError {
+    fn into_response(self) -> Response {
+        let status = match &self {
+            Self::Token => StatusCode::UNAUTHORIZED,
+            Self::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Gone => StatusCode::GONE,
+            Self::NotNow(source) => {
+                tracing::warn!(error = %format!("{source:#}"), "could not take a sync");
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+        };
+        let problem = serde_json::json!({
+            "type": "about:blank", "title": status.canonical_reason(), "status": status.as_u16(), "detail": self.to_string(),
+        });
+        (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(problem)).into_response()
+    }
+}
+
+/// `POST /agent/v1/sync`.
+pub fn router(hub: Arc<Hub>) -> Router {
+    Router::new()
+        .route("/agent/v1/sync", post(sync))
+        .layer(DefaultBodyLimit::max(limits::BODY_BYTES))
+        .with_state(hub)
+}
+
+async fn sync(
+    State(hub): State<Arc<Hub>>,
+    headers: HeaderMap,
+    body: Result<Json<SyncRequest>, JsonRejection>,
+) -> Result<Json<SyncReply>, SyncError> {
+    let Json(request) = body.map_err(|why| SyncError::Invalid(why.body_text()))?;
+    let token = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "))
+        .ok_or(SyncError::Token)?;
+    hub.sync(token, request, Duration::from_secs(limits::POLL_SECONDS)).await.map(Json)
+}

@@ -1,0 +1,279 @@
+//! What the local cluster keeps on disk.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Component, Path, PathBuf},
+};
+
+use engine::{
+    chain::{Plan, ReplicaStatus},
+    ids::{JobId, NodeName, ReplicaName, TaskId},
+    job::JobSpec,
+    record::Queue,
+};
+use serde::{Deserialize, Serialize};
+use tokio::fs;
+
+use super::{LocalError, below};
+use crate::clusters::Order;
+
+const ATTEMPT_FILE: &str = "attempt.json";
+const CHECKPOINT_FILE: &str = "checkpoint_dir";
+
+/// An attempt as it is written down.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Attempt {
+    pub job_id: JobId,
+    pub task_id: TaskId,
+    /// Its place in the order of arrival.
+    pub ordinal: u64,
+    pub order: Made,
+    /// Where its program saves, absolute.
+    pub checkpoint_dir: Option<PathBuf>,
+    /// Where its replicas run; empty while it waits.
+    pub placement: BTreeMap<ReplicaName, NodeName>,
+    /// Why it waits.
+    pub queue: Option<Queue>,
+    /// Replicas that are over.
+    pub ended: BTreeMap<ReplicaName, ReplicaStatus>,
+}
+
+/// The order without the tokens, which are secret and in files of their own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Made {
+    pub spec: JobSpec,
+    pub plan: Plan,
+}
+
+impl Attempt {
+    pub(super) fn new(order: &Order, ordinal: u64, checkpoint_dir: Option<PathBuf>) -> Self {
+        Self {
+            job_id: order.job_id.clone(),
+            task_id: order.plan.task_id.clone(),
+            ordinal,
+            order: Made { spec: order.spec.clone(), plan: order.plan.clone() },
+            checkpoint_dir,
+            placement: BTreeMap::new(),
+            queue: None,
+            ended: BTreeMap::new(),
+        }
+    }
+}
+
+/// Why an attempt's directories could not be made.
+pub(super) enum Prepare {
+    /// The job names a directory that cannot be used.
+    Refused(String),
+    /// The server's own directory fails.
+    Disk(LocalError),
+}
+
+/// Where everything is.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    data_dir: PathBuf,
+}
+
+impl Layout {
+    pub(super) fn new(data_dir: PathBuf) -> Self {
+        Self { data_dir }
+    }
+
+    pub(super) fn job(&self, job: &JobId) -> PathBuf {
+        self.data_dir.join("jobs").join(job.as_str())
+    }
+
+    pub(super) fn attempt(&self, job: &JobId, task: &TaskId) -> PathBuf {
+        self.job(job).join(task.as_str())
+    }
+
+    pub(super) fn replica(&self, attempt: &Attempt, replica: &ReplicaName) -> PathBuf {
+        self.attempt(&attempt.job_id, &attempt.task_id).join(replica.as_str())
+    }
+
+    /// Makes the directories of an attempt, and its checkpoint directory where that is missing.
+    pub(super) async fn prepare(&self, order: &Order) -> Result<Option<PathBuf>, Prepare> {
+        if let Some(dir) = &order.spec.working_dir
+            && !fs::metadata(dir).await.is_ok_and(|meta| meta.is_dir())
+        {
+            return Err(Prepare::Refused(format!(
+                "working_dir {dir} is no directory of this machine; make it or name another"
+            )));
+        }
+        let checkpoint_dir = match &order.spec.checkpoint_dir {
+            None => None,
+            Some(path) => Some(self.checkpoint_dir(path).await.map_err(Prepare::Refused)?),
+        };
+        let dir = self.attempt(&order.job_id, &order.plan.task_id);
+        for (replica, token) in &order.tokens {
+            let dir = dir.join(replica.as_str());
+            make_dir(&dir).await.map_err(Prepare::Disk)?;
+            write_secret(&dir.join("token"), token).await.map_err(Prepare::Disk)?;
+        }
+        if let Some(path) = &checkpoint_dir {
+            let file = self.job(&order.job_id).join(CHECKPOINT_FILE);
+            write_whole(&file, path.to_string_lossy().as_bytes()).await.map_err(Prepare::Disk)?;
+        }
+        Ok(checkpoint_dir)
+    }
+
+    /// The directory a job saves in, made if it is missing and found to be writable: a job that cannot save is told so before it trains.
+    async fn checkpoint_dir(&self, path: &str) -> Result<PathBuf, String> {
+        let dir = below(&self.data_dir, path);
+        let shown = dir.display().to_string();
+        fs::create_dir_all(&dir)
+            .await
+            .map_err(|why| format!("checkpoint_dir {shown} is missing and cannot be made: {why}"))?;
+        let probe = dir.join(".holdfast-write-test");
+        fs::write(&probe, b"")
+            .await
+            .map_err(|why| format!("checkpoint_dir {shown} cannot be written: {why}"))?;
+        fs::remove_file(&probe)
+            .await
+            .map_err(|why| format!("checkpoint_dir {shown} cannot be changed: {why}"))?;
+        Ok(dir)
+    }
+
+    pub(super) async fn write(&self, attempt: &Attempt) -> Result<(), LocalError> {
+        let dir = self.attempt(&attempt.job_id, &attempt.task_id);
+        make_dir(&dir).await?;
+        let path = dir.join(ATTEMPT_FILE);
+        let text = serde_json::to_vec(attempt)
+            .map_err(|source| LocalError::Unreadable { path: path.clone(), source })?;
+        write_whole(&path, &text).await
+    }
+
+    /// The attempts that exist on this cluster.
+    pub(super) async fn read_attempts(&self) -> Result<Vec<Attempt>, LocalError> {
+        let mut attempts = Vec::new();
+        for job in directories(&self.data_dir.join("jobs")).await? {
+            for task in directories(&job).await? {
+                let path = task.join(ATTEMPT_FILE);
+                match fs::read(&path).await {
+                    Ok(text) => attempts.push(
+                        serde_json::from_slice(&text)
+                            .map_err(|source| LocalError::Unreadable { path, source })?,
+                    ),
+                    Err(why) if why.kind() == io::ErrorKind::NotFound => {}
+                    Err(source) => return Err(LocalError::Disk { doing: "read", path, source }),
+                }
+            }
+        }
+        Ok(attempts)
+    }
+
+    /// The attempt is gone from the cluster; its logs stay.
+    pub(super) async fn remove_attempt(&self, attempt: &Attempt) -> Result<(), LocalError> {
+        let path = self.attempt(&attempt.job_id, &attempt.task_id).join(ATTEMPT_FILE);
+        match fs::remove_file(&path).await {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(LocalError::Disk { doing: "remove", path, source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the files of a job. Its checkpoints go too where they are below the data directory, unless another
+    /// job saves there; a directory that its owner named absolutely is the owner's and stays.
+    pub(super) async fn forget(&self, job: &JobId, spec: &JobSpec) -> Result<(), LocalError> {
+        remove_dir(&self.job(job)).await?;
+        let Some(path) = spec.checkpoint_dir.as_deref().filter(|path| stays_below(path)) else {
+            return Ok(());
+        };
+        let dir = below(&self.data_dir, path);
+        for other in directories(&self.data_dir.join("jobs")).await? {
+            let used = fs::read_to_string(other.join(CHECKPOINT_FILE)).await.unwrap_or_default();
+            if Path::new(&used).starts_with(&dir) || dir.starts_with(&used) && !used.is_empty() {
+                return Ok(());
+            }
+        }
+        remove_dir(&dir).await
+    }
+}
+
+/// Whether a job's path names something below the data directory that is not one of Holdfast's own: at least two parts, none of them
+/// special, not `jobs`.
+fn stays_below(path: &str) -> bool {
+    let parts: Vec<_> = Path::new(path).components().filter(|part| *part != Component::CurDir).collect();
+    parts.len() >= 2
+        && parts.iter().all(|part| matches!(part, Component::Normal(_)))
+        && parts.first().is_some_and(|part| part.as_os_str() != "jobs")
+}
+
+async fn make_dir(path: &Path) -> Result<(), LocalError> {
+    fs::create_dir_all(path).await.map_err(|source| LocalError::Disk {
+        doing: "make",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+async fn remove_dir(path: &Path) -> Result<(), LocalError> {
+    match fs::remove_dir_all(path).await {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(LocalError::Disk { doing: "remove", path: path.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn directories(path: &Path) -> Result<Vec<PathBuf>, LocalError> {
+    let failed = |source| LocalError::Disk { doing: "list", path: path.to_owned(), source };
+    let mut entries = match fs::read_dir(path).await {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(failed)?,
+    };
+    let mut found = Vec::new();
+    while let Some(entry) = entries.next_entry().await.map_err(failed)? {
+        if entry.file_type().await.is_ok_and(|kind| kind.is_dir()) {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Writes a file so that a reader sees the old one or the new one, never a part.
+async fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LocalError> {
+    let failed = |source| LocalError::Disk { doing: "write", path: path.to_owned(), source };
+    let new = path.with_extension("new");
+    fs::write(&new, bytes).await.map_err(failed)?;
+    fs::rename(&new, path).await.map_err(failed)
+}
+
+/// Writes a file that only its owner may read.
+async fn write_secret(path: &Path, text: &str) -> Result<(), LocalError> {
+    use tokio::io::AsyncWriteExt;
+    let failed = |source| LocalError::Disk { doing: "write", path: path.to_owned(), source };
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .await
+        .map_err(failed)?;
+    file.write_all(text.as_bytes()).await.map_err(failed)?;
+    file.flush().await.map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_directories_of_its_own_are_removed_with_a_job() {
+        for (path, want) in [
+            ("checkpoints/demo", true),
+            ("./checkpoints/demo", true),
+            ("checkpoints", false),
+            ("jobs/x", false),
+            ("/vol/ckpt", false),
+            ("a/../../b", false),
+            ("", false),
+        ] {
+            assert_eq!(stays_below(path), want, "{path}");
+        }
+    }
+}

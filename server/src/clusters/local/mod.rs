@@ -1,0 +1,523 @@
+//! The local cluster: virtual nodes with slots on this machine, replicas as real processes under the agent.
+//!
+//! Its truth is on disk and in the process table, not in the server's memory: an attempt is a directory with an
+//! `attempt.json` (the order, its place in the queue, where each replica runs, what has ended), and a replica that runs is an agent
+//! process that carries the names of its attempt and replica in its environment. So replicas keep running while the server is away and are adopted
+//! when it comes back.
+//!
+//! ```text
+//! <data>/jobs/<job>/checkpoint_dir                   the directory its program saves in
+//! <data>/jobs/<job>/<task>/attempt.json              while the attempt exists on the cluster
+//! <data>/jobs/<job>/<task>/<replica>/agent.log       what the agent says
+//! <data>/jobs/<job>/<task>/<replica>/launch-<n>.log  what the program printed; the agent writes it
+//! ```
+
+mod disk;
+mod place;
+mod processes;
+mod replica;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use engine::{
+    chain::{EndReason, Observation, ReplicaObservation, ReplicaStatus},
+    ids::{JobId, NodeName, ReplicaName, TaskId},
+    job::{ClusterKind, JobSpec, SiteCluster},
+};
+use futures::{FutureExt, future::BoxFuture};
+use tokio::sync::{Mutex, mpsc};
+
+use self::{
+    disk::{Attempt, Layout},
+    place::Slots,
+    processes::Process,
+};
+use super::{Cluster, ClusterError, Node, Order};
+
+/// Attempts that may wait or run at once; far above what one machine can run.
+const MAX_ATTEMPTS: usize = 10_000;
+/// Hints that wait to be read; one that finds no room is dropped, as the driver also looks by itself.
+const HINTS: usize = 1024;
+/// How long an agent has to end its processes and itself before it is killed: its own grace of 10 s and some.
+const AGENT_STOP_LIMIT: Duration = Duration::from_secs(15);
+/// How often adopted agents, whose end nobody announces, are looked at.
+const ADOPTED_CHECK: Duration = Duration::from_millis(500);
+
+/// What the local cluster is made of.
+#[derive(Clone, Debug)]
+pub struct LocalConfig {
+    /// Its configured name.
+    pub name: String,
+    /// The server's data directory, absolute.
+    pub data_dir: PathBuf,
+    /// How many nodes: `node-1` and up.
+    pub nodes: u32,
+    /// Slots of each; a replica takes one for each accelerator, at least one.
+    pub slots_per_node: u32,
+    /// The agent's program.
+    pub agent_program: PathBuf,
+    /// The file that holds the server's address; agents read it again whenever they connect.
+    pub server_file: PathBuf,
+}
+
+impl LocalConfig {
+    /// What validation needs to know of this cluster.
+    pub fn site(&self) -> SiteCluster {
+        SiteCluster {
+            name: self.name.clone(),
+            kind: ClusterKind::Local,
+            max_slots_per_node: Some(self.slots_per_node),
+            total_slots: Some(self.slots_per_node.saturating_mul(self.nodes)),
+        }
+    }
+}
+
+/// Why the local cluster could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// A file or directory of the cluster could not be read or written.
+    #[error("could not {doing} {path}")]
+    Disk {
+        /// What was tried.
+        doing: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{path} does not describe an attempt; move it away if it is not Holdfast's")]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The node names could not be made.
+    #[error("cannot name the nodes of the local cluster")]
+    Names(#[source] engine::ids::InvalidId),
+}
+
+/// The local cluster.
+pub struct LocalCluster {
+    config: LocalConfig,
+    layout: Layout,
+    nodes: Vec<NodeName>,
+    state: Mutex<State>,
+    hint: mpsc::Sender<TaskId>,
+    hints: std::sync::Mutex<Option<mpsc::Receiver<TaskId>>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Attempts that exist on this cluster.
+    attempts: BTreeMap<TaskId, Entry>,
+    /// The next place in the queue.
+    next_ordinal: u64,
+}
+
+struct Entry {
+    attempt: Attempt,
+    /// Agents that run now.
+    agents: HashMap<ReplicaName, Process>,
+    /// Its removal is under way.
+    deleting: bool,
+}
+
+impl LocalCluster {
+    /// Opens the cluster and adopts the replicas that an earlier server left running.
+    ///
+    /// # Errors
+    /// Where the data directory cannot be read or written.
+    pub async fn new(config: LocalConfig) -> Result<Arc<Self>, LocalError> {
+        let nodes = (1..=config.nodes)
+            .map(|number| NodeName::new(format!("node-{number}")))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(LocalError::Names)?;
+        let layout = Layout::new(config.data_dir.clone());
+        let (hint, hints) = mpsc::channel(HINTS);
+        let cluster = Arc::new(Self {
+            config,
+            layout,
+            nodes,
+            state: Mutex::new(State::default()),
+            hint,
+            hints: std::sync::Mutex::new(Some(hints)),
+        });
+        cluster.adopt().await?;
+        tokio::spawn(watch_adopted(Arc::downgrade(&cluster)));
+        Ok(cluster)
+    }
+
+    /// Reads what is on disk and finds the agents that still run.
+    async fn adopt(self: &Arc<Self>) -> Result<(), LocalError> {
+        let attempts = self.layout.read_attempts().await?;
+        let running = processes::agents();
+        let mut state = self.state.lock().await;
+        for mut attempt in attempts {
+            let mut agents = HashMap::new();
+            for replica in attempt.placement.keys() {
+                let key = (attempt.task_id.clone(), replica.clone());
+                match running.get(&key) {
+                    _ if attempt.ended.contains_key(replica) => {}
+                    Some(process) => {
+                        agents.insert(replica.clone(), process.clone());
+                    }
+                    None => {
+                        let text = "its agent was gone when the server came back".to_owned();
+                        attempt.ended.insert(
+                            replica.clone(),
+                            ReplicaStatus::Ended { exit: None, reason: EndReason::Lost(text) },
+                        );
+                    }
+                }
+            }
+            state.next_ordinal = state.next_ordinal.max(attempt.ordinal + 1);
+            tracing::info!(task_id = %attempt.task_id, agents = agents.len(), "adopted an attempt");
+            state.attempts.insert(attempt.task_id.clone(), Entry { attempt, agents, deleting: false });
+        }
+        let placed = self.place_waiting(&mut state).await;
+        drop(state);
+        self.start_all(placed).await;
+        Ok(())
+    }
+
+    /// Gives slots to attempts in the order of the queue and writes that down; their replicas are started afterwards.
+    async fn place_waiting(&self, state: &mut State) -> Vec<TaskId> {
+        let mut slots = self.free_slots(state);
+        let mut order: Vec<_> = state
+            .attempts
+            .values()
+            .filter(|entry| entry.waits())
+            .map(|e| (e.attempt.ordinal, e.attempt.task_id.clone()))
+            .collect();
+        order.sort();
+        let mut placed = Vec::new();
+        let mut position = 0;
+        let mut blocked = false;
+        for (_, task) in order {
+            let Some(entry) = state.attempts.get_mut(&task) else { continue };
+            position += 1;
+            let wanted = place::Wanted::of(&entry.attempt.order.spec, &entry.attempt.order.plan);
+            let placement = if blocked { None } else { slots.place(&wanted) };
+            match placement {
+                Some(placement) => {
+                    entry.attempt.placement = wanted.replicas.iter().cloned().zip(placement).collect();
+                    entry.attempt.queue = None;
+                    placed.push(task);
+                }
+                None => {
+                    let queue = slots.why(&wanted, position);
+                    // Others go first only past an attempt whose own exclusions keep it waiting.
+                    blocked |= queue.reason == engine::record::QueueReason::Busy;
+                    if entry.attempt.queue.as_ref() == Some(&queue) {
+                        continue;
+                    }
+                    entry.attempt.queue = Some(queue);
+                    self.hint(&task);
+                }
+            }
+            if let Err(error) = self.layout.write(&entry.attempt).await {
+                tracing::error!(task_id = %entry.attempt.task_id, %error, "could not write an attempt down; it waits");
+                if !entry.attempt.placement.is_empty() {
+                    entry.attempt.placement.clear();
+                    placed.pop();
+                }
+            }
+        }
+        placed
+    }
+
+    fn free_slots(&self, state: &State) -> Slots {
+        let mut slots = Slots::new(&self.nodes, self.config.slots_per_node);
+        for entry in state.attempts.values() {
+            let each = place::slots_of(&entry.attempt.order.spec);
+            for (replica, node) in &entry.attempt.placement {
+                if !entry.attempt.ended.contains_key(replica) {
+                    slots.take(node, each);
+                }
+            }
+        }
+        slots
+    }
+
+    /// Starts the replicas of attempts that have just been placed. Boxed, as the end of one replica may start others.
+    fn start_all(self: &Arc<Self>, tasks: Vec<TaskId>) -> BoxFuture<'_, ()> {
+        async move {
+            for task in tasks {
+                let (attempt, missing) = {
+                    let state = self.state.lock().await;
+                    let Some(entry) = state.attempts.get(&task) else { continue };
+                    let started = |replica: &&ReplicaName| !entry.agents.contains_key(*replica);
+                    (
+                        entry.attempt.clone(),
+                        entry.attempt.placement.keys().filter(started).cloned().collect::<Vec<_>>(),
+                    )
+                };
+                for replica in missing {
+                    self.start(&attempt, &replica).await;
+                }
+                self.hint(&task);
+            }
+        }
+        .boxed()
+    }
+
+    async fn start(self: &Arc<Self>, attempt: &Attempt, replica: &ReplicaName) {
+        match replica::spawn(&self.config, &self.layout, attempt, replica).await {
+            Ok((process, mut child)) => {
+                let mut state = self.state.lock().await;
+                match state.attempts.get_mut(&attempt.task_id).filter(|entry| !entry.deleting) {
+                    Some(entry) => {
+                        entry.agents.insert(replica.clone(), process.clone());
+                    }
+                    // Removed while it was being started.
+                    None => process.kill(),
+                }
+                drop(state);
+                let cluster = Arc::downgrade(self);
+                let (task, replica) = (attempt.task_id.clone(), replica.clone());
+                tokio::spawn(async move {
+                    let status = child.wait().await;
+                    if let Some(cluster) = cluster.upgrade() {
+                        cluster.ended(&task, &replica, replica::end_of(status)).await;
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::error!(task_id = %attempt.task_id, %replica, error = %format!("{error:#}"), "could not start a replica");
+                let reason = EndReason::StartError(format!("{error:#}"));
+                self.ended(&attempt.task_id, replica, ReplicaStatus::Ended { exit: None, reason }).await;
+            }
+        }
+    }
+
+    /// An agent is gone: nothing of its replica may stay, its slots are free.
+    async fn ended(self: &Arc<Self>, task: &TaskId, replica: &ReplicaName, status: ReplicaStatus) {
+        processes::kill_all_of(task, Some(replica));
+        let mut state = self.state.lock().await;
+        let Some(entry) = state.attempts.get_mut(task) else { return };
+        entry.agents.remove(replica);
+        entry.attempt.ended.entry(replica.clone()).or_insert(status);
+        if let Err(error) = self.layout.write(&entry.attempt).await {
+            // Not fatal: after a restart the agent is found to be gone just the same.
+            tracing::warn!(%task, %replica, %error, "could not write down that a replica ended");
+        }
+        self.hint(task);
+        let placed = self.place_waiting(&mut state).await;
+        drop(state);
+        self.start_all(placed).await;
+    }
+
+    /// Stops all agents of an attempt, removes what is left of it and forgets it.
+    async fn remove(self: Arc<Self>, task: TaskId, force: bool) {
+        let agents: Vec<Process> = {
+            let state = self.state.lock().await;
+            state
+                .attempts
+                .get(&task)
+                .map(|entry| entry.agents.values().cloned().collect())
+                .unwrap_or_default()
+        };
+        if !force {
+            for agent in &agents {
+                agent.terminate();
+            }
+            processes::wait_gone(&agents, AGENT_STOP_LIMIT).await;
+        }
+        for agent in &agents {
+            agent.kill();
+        }
+        processes::wait_gone(&agents, AGENT_STOP_LIMIT).await;
+        processes::kill_all_of(&task, None);
+        let mut state = self.state.lock().await;
+        if let Some(entry) = state.attempts.get_mut(&task) {
+            if let Err(error) = self.layout.remove_attempt(&entry.attempt).await {
+                // Stays marked for removal; the next call of delete tries again.
+                tracing::error!(%task, %error, "could not remove an attempt");
+                entry.deleting = false;
+                return;
+            }
+            state.attempts.remove(&task);
+        }
+        self.hint(&task);
+        let placed = self.place_waiting(&mut state).await;
+        drop(state);
+        self.start_all(placed).await;
+    }
+
+    fn hint(&self, task: &TaskId) {
+        if self.hint.try_send(task.clone()).is_err() {
+            tracing::debug!(%task, "no room for a hint; the driver looks by itself");
+        }
+    }
+
+    fn unreachable(&self, doing: &'static str, source: impl Into<anyhow::Error>) -> ClusterError {
+        ClusterError::Unreachable { cluster: self.config.name.clone(), doing, source: source.into() }
+    }
+}
+
+impl Entry {
+    fn waits(&self) -> bool {
+        self.attempt.placement.is_empty() && !self.deleting
+    }
+}
+
+/// Looks after agents that an earlier server started: nobody tells this one of their end.
+async fn watch_adopted(cluster: std::sync::Weak<LocalCluster>) {
+    let mut tick = tokio::time::interval(ADOPTED_CHECK);
+    loop {
+        tick.tick().await;
+        let Some(cluster) = cluster.upgrade() else { return };
+        let gone: Vec<_> = {
+            let state = cluster.state.lock().await;
+            state
+                .attempts
+                .iter()
+                .flat_map(|(task, entry)| {
+                    entry.agents.iter().map(move |(replica, process)| (task, replica, process))
+                })
+                .filter(|(_, _, process)| process.adopted && !process.is_alive())
+                .map(|(task, replica, _)| (task.clone(), replica.clone()))
+                .collect()
+        };
+        for (task, replica) in gone {
+            let text =
+                "its agent ended; its exit code is unknown, as an earlier server had started it".to_owned();
+            cluster
+                .ended(&task, &replica, ReplicaStatus::Ended { exit: None, reason: EndReason::Lost(text) })
+                .await;
+        }
+    }
+}
+
+#[async_trait]
+impl Cluster for Arc<LocalCluster> {
+    fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    fn kind(&self) -> ClusterKind {
+        ClusterKind::Local
+    }
+
+    async fn create(&self, order: &Order) -> Result<(), ClusterError> {
+        let mut state = self.state.lock().await;
+        if state.attempts.contains_key(&order.plan.task_id) {
+            return Ok(());
+        }
+        if state.attempts.len() >= MAX_ATTEMPTS {
+            let text = format!(
+                "{MAX_ATTEMPTS} attempts wait or run here already; that is the limit of the local cluster"
+            );
+            return Err(ClusterError::Refused { text });
+        }
+        let directories = self.layout.prepare(order).await.map_err(|error| match error {
+            disk::Prepare::Refused(text) => ClusterError::Refused { text },
+            disk::Prepare::Disk(source) => self.unreachable("preparing the attempt's directory", source),
+        })?;
+        let attempt = Attempt::new(order, state.next_ordinal, directories);
+        self.layout
+            .write(&attempt)
+            .await
+            .map_err(|source| self.unreachable("writing the attempt down", source))?;
+        state.next_ordinal += 1;
+        state
+            .attempts
+            .insert(attempt.task_id.clone(), Entry { attempt, agents: HashMap::new(), deleting: false });
+        let placed = self.place_waiting(&mut state).await;
+        drop(state);
+        self.start_all(placed).await;
+        self.hint(&order.plan.task_id);
+        Ok(())
+    }
+
+    async fn delete(&self, task: &TaskId, force: bool) -> Result<(), ClusterError> {
+        let mut state = self.state.lock().await;
+        match state.attempts.get_mut(task) {
+            None => self.hint(task),
+            Some(entry) if entry.deleting && !force => {}
+            Some(entry) => {
+                entry.deleting = true;
+                tokio::spawn(Arc::clone(self).remove(task.clone(), force));
+            }
+        }
+        Ok(())
+    }
+
+    async fn observe(&self, task: &TaskId) -> Result<Observation, ClusterError> {
+        let state = self.state.lock().await;
+        let Some(entry) = state.attempts.get(task) else { return Ok(Observation::Absent) };
+        if let Some(queue) = entry.attempt.queue.clone().filter(|_| entry.attempt.placement.is_empty()) {
+            return Ok(Observation::Waiting(queue));
+        }
+        let replicas = entry.attempt.placement.iter().map(|(replica, node)| {
+            let status = match entry.attempt.ended.get(replica) {
+                Some(ended) => ended.clone(),
+                None if entry.agents.contains_key(replica) => ReplicaStatus::Running,
+                None => ReplicaStatus::Pending(None),
+            };
+            (replica.clone(), ReplicaObservation { node: node.clone(), status })
+        });
+        Ok(Observation::Placed { replicas: replicas.collect() })
+    }
+
+    async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
+        let state = self.state.lock().await;
+        let free = self.free_slots(&state);
+        Ok(self
+            .nodes
+            .iter()
+            .map(|name| {
+                let mut tasks: Vec<_> = state
+                    .attempts
+                    .values()
+                    .filter(|entry| {
+                        entry
+                            .attempt
+                            .placement
+                            .iter()
+                            .any(|(r, node)| node == name && !entry.attempt.ended.contains_key(r))
+                    })
+                    .map(|entry| entry.attempt.task_id.clone())
+                    .collect();
+                tasks.sort();
+                let slots = self.config.slots_per_node;
+                Node { name: name.clone(), slots, used: slots - free.free_on(name), tasks }
+            })
+            .collect())
+    }
+
+    async fn forget(&self, job: &JobId, spec: &JobSpec, tasks: &[TaskId]) -> Result<(), ClusterError> {
+        let state = self.state.lock().await;
+        if let Some(task) = tasks.iter().find(|task| state.attempts.contains_key(*task)) {
+            return Err(
+                self.unreachable("forgetting a job", anyhow::anyhow!("attempt {task} is still there"))
+            );
+        }
+        self.layout
+            .forget(job, spec)
+            .await
+            .map_err(|source| self.unreachable("removing a job's files", source))
+    }
+
+    fn hints(&self) -> Option<mpsc::Receiver<TaskId>> {
+        self.hints.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+}
+
+/// A path given by a job: absolute as it is, relative below `base`.
+fn below(base: &Path, path: &str) -> PathBuf {
+    base.join(path)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! Against real processes: a shell script plays the agent.
+
+use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, time::Instant};
+
+use engine::{
+    chain::Plan,
+    job::{JobDraft, Site},
+    record::QueueReason,
+};
+
+use super::*;
+
+/// How long a level may take to be reached on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct World {
+    dir: tempfile::TempDir,
+    config: LocalConfig,
+}
+
+impl World {
+    /// A cluster whose agents run `script`.
+    fn new(nodes: u32, slots_per_node: u32, script: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let agent = dir.path().join("agent.sh");
+        fs::write(&agent, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
+        let config = LocalConfig {
+            name: "local".into(),
+            data_dir: dir.path().join("data"),
+            nodes,
+            slots_per_node,
+            agent_program: agent,
+            server_file: dir.path().join("address"),
+        };
+        Self { dir, config }
+    }
+
+    async fn open(&self) -> Arc<LocalCluster> {
+        LocalCluster::new(self.config.clone()).await.unwrap()
+    }
+
+    fn replica_dir(&self, order: &Order, replica: &str) -> PathBuf {
+        self.config
+            .data_dir
+            .join("jobs")
+            .join(order.job_id.as_str())
+            .join(order.plan.task_id.as_str())
+            .join(replica)
+    }
+}
+
+fn order(job: &str, replicas: u32, avoid: &[&str]) -> Order {
+    let job_id = JobId::new(job).unwrap();
+    let draft = JobDraft {
+        name: "demo".into(),
+        command: vec!["true".into()],
+        replicas: Some(replicas.into()),
+        checkpoint_dir: Some(format!("checkpoints/{job}")),
+        ..JobDraft::default()
+    };
+    let spec = draft.validate(&Site::default()).unwrap();
+    let task_id = TaskId::of_attempt("demo", &job_id, 1);
+    let tokens = (0..replicas).map(|i| (ReplicaName::of_index(spec.kind, i), "secret".to_owned())).collect();
+    let avoid: BTreeSet<_> = avoid.iter().map(|name| NodeName::new(*name).unwrap()).collect();
+    Order { job_id, spec, plan: Plan { task_id, number: 1, previous_task_id: None, avoid }, tokens }
+}
+
+/// Waits until an attempt looks as wanted.
+async fn until(
+    cluster: &Arc<LocalCluster>,
+    order: &Order,
+    what: &str,
+    wanted: impl Fn(&Observation) -> bool,
+) {
+    let begin = Instant::now();
+    loop {
+        let seen = cluster.observe(&order.plan.task_id).await.unwrap();
+        if wanted(&seen) {
+            return;
+        }
+        assert!(begin.elapsed() < PATIENCE, "not {what}: {seen:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn statuses(seen: &Observation) -> Vec<ReplicaStatus> {
+    match seen {
+        Observation::Placed { replicas } => replicas.values().map(|replica| replica.status.clone()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn runs(seen: &Observation) -> bool {
+    let statuses = statuses(seen);
+    !statuses.is_empty() && statuses.iter().all(|status| *status == ReplicaStatus::Running)
+}
+
+fn absent(seen: &Observation) -> bool {
+    *seen == Observation::Absent
+}
+
+/// Waits until a file is there and gives its text.
+async fn text_of(path: PathBuf) -> String {
+    let begin = Instant::now();
+    loop {
+        match fs::read_to_string(&path) {
+            Ok(text) if text.ends_with('\n') => return text,
+            _ => assert!(begin.elapsed() < PATIENCE, "{} is not there", path.display()),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_is_made_once_runs_and_leaves_nothing_but_its_logs() {
+    let world = World::new(2, 2, "echo here; env > env.txt.$HOLDFAST_REPLICA; exec sleep 600");
+    let mut job = order("jmadeonce", 2, &[]);
+    job.spec.working_dir = Some(world.dir.path().to_str().unwrap().into());
+    let cluster = world.open().await;
+    cluster.create(&job).await.unwrap();
+    cluster.create(&job).await.unwrap();
+    until(&cluster, &job, "running", runs).await;
+    assert_eq!(cluster.nodes().await.unwrap().iter().map(|node| node.used).collect::<Vec<_>>(), [1, 1]);
+
+    text_of(world.replica_dir(&job, "master-0").join("agent.log")).await;
+    let token = world.replica_dir(&job, "master-0").join("token");
+    assert_eq!(fs::metadata(token).unwrap().permissions().mode() & 0o777, 0o600);
+
+    cluster.delete(&job.plan.task_id, false).await.unwrap();
+    until(&cluster, &job, "gone", absent).await;
+    assert!(processes::agents().keys().all(|(task, _)| *task != job.plan.task_id));
+    assert!(world.replica_dir(&job, "master-0").join("agent.log").exists());
+    cluster.delete(&job.plan.task_id, false).await.unwrap();
+
+    cluster.forget(&job.job_id, &job.spec, std::slice::from_ref(&job.plan.task_id)).await.unwrap();
+    assert!(!world.config.data_dir.join("jobs/jmadeonce").exists());
+    assert!(!world.config.data_dir.join("checkpoints/jmadeonce").exists());
+}
+
+#[tokio::test]
+async fn the_program_sees_its_attempt_and_none_of_the_servers_settings() {
+    let world = World::new(1, 1, "env > \"$HOLDFAST_AGENT_STATE_DIR/env\"; exec sleep 600");
+    let mut job = order("jenvironment", 1, &[]);
+    job.plan.previous_task_id = Some(TaskId::new("before").unwrap());
+    job.spec.env.insert("MINE".into(), "a b".into());
+    let cluster = world.open().await;
+    cluster.create(&job).await.unwrap();
+    let env = text_of(world.replica_dir(&job, "master-0").join("env")).await;
+    let dir = world.config.data_dir.join("checkpoints/jenvironment");
+    for want in [
+        "HOLDFAST_JOB_ID=jenvironment".to_owned(),
+        format!("HOLDFAST_TASK_ID={}", job.plan.task_id),
+        "HOLDFAST_ATTEMPT=1".to_owned(),
+        "HOLDFAST_PREVIOUS_TASK_ID=before".to_owned(),
+        format!("HOLDFAST_CHECKPOINT_DIR={}", dir.display()),
+        "MINE=a b".to_owned(),
+    ] {
+        assert!(env.lines().any(|line| line == want), "{want} is missing");
+    }
+    assert!(!env.contains("secret"));
+    cluster.delete(&job.plan.task_id, true).await.unwrap();
+    until(&cluster, &job, "gone", absent).await;
+}
+
+#[tokio::test]
+async fn an_attempt_waits_with_its_reason_until_slots_are_free() {
+    let world = World::new(2, 1, "exec sleep 600");
+    let cluster = world.open().await;
+    let (first, second, third) = (order("jfirst", 2, &[]), order("jsecond", 1, &[]), order("jthird", 1, &[]));
+    for job in [&first, &second, &third] {
+        cluster.create(job).await.unwrap();
+    }
+    until(&cluster, &first, "running", runs).await;
+    for (job, position) in [(&second, 1), (&third, 2)] {
+        let Observation::Waiting(queue) = cluster.observe(&job.plan.task_id).await.unwrap() else {
+            panic!("it runs")
+        };
+        assert_eq!((queue.reason, queue.position), (QueueReason::Busy, Some(position)));
+    }
+    cluster.delete(&first.plan.task_id, true).await.unwrap();
+    until(&cluster, &second, "running", runs).await;
+    until(&cluster, &third, "running", runs).await;
+    for job in [&second, &third] {
+        cluster.delete(&job.plan.task_id, true).await.unwrap();
+        until(&cluster, job, "gone", absent).await;
+    }
+}
+
+#[tokio::test]
+async fn one_that_waits_for_its_avoided_node_lets_others_pass() {
+    let world = World::new(2, 1, "exec sleep 600");
+    let cluster = world.open().await;
+    let (runner, picky, other) =
+        (order("jrunner", 1, &[]), order("jpicky", 2, &["node-2"]), order("jother", 1, &[]));
+    for job in [&runner, &picky, &other] {
+        cluster.create(job).await.unwrap();
+    }
+    until(&cluster, &other, "running", runs).await;
+    let Observation::Waiting(queue) = cluster.observe(&picky.plan.task_id).await.unwrap() else {
+        panic!("it runs")
+    };
+    assert_eq!(queue.reason, QueueReason::AvoidedNodes, "{}", queue.text);
+    for job in [&runner, &picky, &other] {
+        cluster.delete(&job.plan.task_id, true).await.unwrap();
+        until(&cluster, job, "gone", absent).await;
+    }
+}
+
+#[tokio::test]
+async fn replicas_outlive_the_server_and_are_adopted() {
+    let world = World::new(2, 2, "exec sleep 600");
+    let job = order("jadopted", 2, &[]);
+    let waiting = order("jwaiting", 3, &[]);
+    let first = world.open().await;
+    first.create(&job).await.unwrap();
+    first.create(&waiting).await.unwrap();
+    until(&first, &job, "running", runs).await;
+    let before = first.observe(&job.plan.task_id).await.unwrap();
+    drop(first);
+
+    let second = world.open().await;
+    assert_eq!(second.observe(&job.plan.task_id).await.unwrap(), before);
+    assert!(matches!(second.observe(&waiting.plan.task_id).await.unwrap(), Observation::Waiting(_)));
+    let agents = processes::agents();
+    agents[&(job.plan.task_id.clone(), ReplicaName::new("worker-0").unwrap())].kill();
+    until(&second, &job, "one lost", |seen| {
+        statuses(seen)
+            .iter()
+            .any(|status| matches!(status, ReplicaStatus::Ended { reason: EndReason::Lost(_), .. }))
+    })
+    .await;
+    for job in [&job, &waiting] {
+        second.delete(&job.plan.task_id, true).await.unwrap();
+        until(&second, job, "gone", absent).await;
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_an_agent_is_seen_and_takes_its_processes_along() {
+    let world = World::new(1, 2, "setsid sleep 600 & exit 7");
+    let job = order("jended", 1, &[]);
+    let cluster = world.open().await;
+    cluster.create(&job).await.unwrap();
+    until(&cluster, &job, "ended with 7", |seen| {
+        statuses(seen)
+            == [ReplicaStatus::Ended {
+                exit: Some(engine::failure::Exit::Code(7)),
+                reason: EndReason::Exited,
+            }]
+    })
+    .await;
+    assert_eq!(cluster.nodes().await.unwrap()[0].used, 0);
+    cluster.delete(&job.plan.task_id, false).await.unwrap();
+    until(&cluster, &job, "gone", absent).await;
+}
+
+#[tokio::test]
+async fn directories_that_cannot_be_used_are_refused_with_the_reason() {
+    let world = World::new(1, 1, "exec sleep 600");
+    let cluster = world.open().await;
+    let file = world.dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let mut checkpoints = order("jcheckpoints", 1, &[]);
+    checkpoints.spec.checkpoint_dir = Some(file.join("below").to_str().unwrap().into());
+    let mut working = order("jworking", 1, &[]);
+    working.spec.working_dir = Some("/nowhere/at/all".into());
+    for (job, want) in [(&checkpoints, "checkpoint_dir"), (&working, "working_dir")] {
+        match cluster.create(job).await {
+            Err(ClusterError::Refused { text }) => assert!(text.starts_with(want), "{text}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(cluster.observe(&job.plan.task_id).await.unwrap(), Observation::Absent);
+    }
+}
+
+#[tokio::test]
+async fn a_missing_agent_is_an_end_with_the_reason() {
+    let mut world = World::new(1, 1, "");
+    world.config.agent_program = "/nowhere/holdfast-agent".into();
+    let job = order("jnoagent", 1, &[]);
+    let cluster = world.open().await;
+    cluster.create(&job).await.unwrap();
+    until(&cluster, &job, "ended", |seen| {
+        statuses(seen).iter().any(|status| {
+            matches!(status, ReplicaStatus::Ended { reason: EndReason::StartError(text), .. } if text.contains("/nowhere/holdfast-agent"))
+        })
+    })
+    .await;
+    cluster.delete(&job.plan.task_id, false).await.unwrap();
+    until(&cluster, &job, "gone", absent).await;
+}

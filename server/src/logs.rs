@@ -1,0 +1,501 @@
+//! Reads the logs that agents keep: `launch-<n>.log` and its continuations `launch-<n>.<first line>.log`, each line
+//! `<microseconds> <rank> <o|e> <text>`; lines are numbered from 1 through all files of a launch.
+//!
+//! Files whose lines cannot be on the page are passed over by their names: the last lines are looked for in the newest file first.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+};
+
+use app::console::{LogLevel, LogLine, LogPage, LogQuery};
+use engine::{
+    ids::{JobId, ReplicaName, TaskId},
+    time::Time,
+};
+
+/// Lines of a page.
+pub const MAX_LINES: u32 = 5000;
+/// Lines of a page where the query does not say.
+pub const DEFAULT_LINES: u32 = 200;
+/// Characters of a search text.
+pub const MAX_QUERY_CHARS: usize = 200;
+/// Bytes of a page; a page of long lines ends early and goes on at `next`.
+const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes of one line that are shown.
+const MAX_LINE_BYTES: usize = 64 * 1024 + 64;
+/// Launches that are listed.
+const MAX_LAUNCHES: usize = 2000;
+
+/// Why a log could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// There is no log of that replica and launch.
+    #[error("there is no log of {what}")]
+    NotFound {
+        /// The replica, or the launch.
+        what: String,
+    },
+    /// The files could not be read.
+    #[error("could not read {path}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Finds and reads logs below the data directory.
+#[derive(Clone, Debug)]
+pub struct LogReader {
+    data_dir: PathBuf,
+}
+
+/// A file of a log.
+#[derive(Clone, Debug)]
+struct Segment {
+    first_line: u64,
+    path: PathBuf,
+}
+
+/// A line as it stands in a file.
+struct Raw<'a> {
+    n: u64,
+    bytes: &'a [u8],
+}
+
+impl LogReader {
+    /// A reader of the logs below the server's data directory.
+    pub fn new(data_dir: PathBuf) -> Self {
+        Self { data_dir }
+    }
+
+    /// A page of a log; reads files, so call it where blocking is allowed.
+    ///
+    /// # Errors
+    /// Where there is no such log, or it cannot be read.
+    pub fn page(&self, job: &JobId, task: &TaskId, query: &LogQuery) -> Result<LogPage, LogError> {
+        let dir = self.data_dir.join("jobs").join(job.as_str()).join(task.as_str());
+        let replicas = replicas(&dir)?;
+        let replica = match &query.replica {
+            Some(wanted) if replicas.contains(wanted) => wanted.clone(),
+            Some(wanted) => return Err(LogError::NotFound { what: format!("replica {wanted}") }),
+            None => replicas
+                .first()
+                .cloned()
+                .ok_or_else(|| LogError::NotFound { what: format!("attempt {task}") })?,
+        };
+        let dir = dir.join(replica.as_str());
+        let launches = launches(&dir)?;
+        let launch = match query.launch {
+            Some(wanted) if launches.contains(&wanted) => wanted,
+            Some(wanted) => return Err(LogError::NotFound { what: format!("launch {wanted} of {replica}") }),
+            None => launches
+                .last()
+                .copied()
+                .ok_or_else(|| LogError::NotFound { what: format!("replica {replica}") })?,
+        };
+        let segments = segments(&dir, launch)?;
+        let filter = Filter::of(query);
+        let mut page = match query.from {
+            Some(from) => forward(&segments, from.max(1), query.tail.unwrap_or(DEFAULT_LINES), &filter)?,
+            None => last(&segments, query.tail.unwrap_or(DEFAULT_LINES), &filter)?,
+        };
+        page.lines.iter_mut().for_each(|line| line.text.truncate(MAX_LINE_BYTES));
+        Ok(LogPage {
+            replica,
+            launch,
+            replicas,
+            launches,
+            lines: page.lines,
+            next: Some(page.next),
+            total: page.total,
+        })
+    }
+}
+
+/// Lines with where to go on.
+struct Lines {
+    lines: Vec<LogLine>,
+    next: u64,
+    total: Option<u64>,
+}
+
+struct Filter {
+    level: Option<LogLevel>,
+    text: Option<String>,
+}
+
+impl Filter {
+    fn of(query: &LogQuery) -> Self {
+        let text = query
+            .q
+            .as_deref()
+            .map(|text| text.chars().take(MAX_QUERY_CHARS).collect::<String>().to_lowercase());
+        Self {
+            level: query.level.filter(|level| *level > LogLevel::Info),
+            text: text.filter(|text| !text.is_empty()),
+        }
+    }
+
+    fn takes_all(&self) -> bool {
+        self.level.is_none() && self.text.is_none()
+    }
+
+    fn takes(&self, line: &LogLine) -> bool {
+        self.level.is_none_or(|level| line.level >= level)
+            && self.text.as_ref().is_none_or(|text| line.text.to_lowercase().contains(text))
+    }
+}
+
+/// `count` lines from number `from` on.
+fn forward(segments: &[Segment], from: u64, count: u32, filter: &Filter) -> Result<Lines, LogError> {
+    let count = count.clamp(1, MAX_LINES) as usize;
+    let mut lines = Vec::new();
+    let mut bytes = 0;
+    let mut next = from;
+    let begin = segments.partition_point(|segment| segment.first_line <= from).saturating_sub(1);
+    for segment in &segments[begin.min(segments.len())..] {
+        next = next.max(segment.first_line);
+        read(segment, |raw| {
+            if raw.n < next {
+                return true;
+            }
+            if lines.len() >= count || bytes >= MAX_PAGE_BYTES {
+                return false;
+            }
+            next = raw.n + 1;
+            let line = parse(&raw);
+            if filter.takes(&line) {
+                bytes += line.text.len();
+                lines.push(line);
+            }
+            true
+        })?;
+        if lines.len() >= count || bytes >= MAX_PAGE_BYTES {
+            break;
+        }
+    }
+    Ok(Lines { lines, next, total: None })
+}
+
+/// The last `count` lines.
+fn last(segments: &[Segment], count: u32, filter: &Filter) -> Result<Lines, LogError> {
+    let count = count.clamp(1, MAX_LINES) as usize;
+    let mut found: Vec<Vec<LogLine>> = Vec::new();
+    let mut next = 1;
+    let mut have = 0;
+    let mut bytes = 0;
+    for (index, segment) in segments.iter().enumerate().rev() {
+        let mut ring = std::collections::VecDeque::new();
+        let newest = index + 1 == segments.len();
+        let mut end = segment.first_line;
+        read(segment, |raw| {
+            end = raw.n + 1;
+            let line = parse(&raw);
+            if filter.takes(&line) {
+                bytes += line.text.len();
+                ring.push_back(line);
+                while ring.len() + have > count || bytes > MAX_PAGE_BYTES && ring.len() > 1 {
+                    bytes -= ring.pop_front().map_or(0, |line: LogLine| line.text.len());
+                }
+            }
+            true
+        })?;
+        if newest {
+            next = end;
+        }
+        have += ring.len();
+        found.push(ring.into());
+        if have >= count || bytes >= MAX_PAGE_BYTES {
+            break;
+        }
+    }
+    let lines = found.into_iter().rev().flatten().collect();
+    Ok(Lines { lines, next, total: filter.takes_all().then_some(next - 1) })
+}
+
+/// Hands every whole line of a file to `take` until it says no. The last line of a file that is being written may lack its end; it
+/// is left for the next reading.
+fn read(segment: &Segment, mut take: impl FnMut(Raw<'_>) -> bool) -> Result<(), LogError> {
+    let failed = |source| LogError::Read { path: segment.path.clone(), source };
+    let file = match File::open(&segment.path) {
+        // Rotated away since the directory was listed.
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(failed)?,
+    };
+    let mut reader = BufReader::with_capacity(1 << 18, file);
+    let mut line = Vec::new();
+    let mut n = segment.first_line;
+    loop {
+        line.clear();
+        // The agent cuts lines; the limit guards against a file that is not its own.
+        let read =
+            reader.by_ref().take(2 * MAX_LINE_BYTES as u64).read_until(b'\n', &mut line).map_err(failed)?;
+        if read == 0 || line.last() != Some(&b'\n') {
+            return Ok(());
+        }
+        line.pop();
+        if !take(Raw { n, bytes: &line }) {
+            return Ok(());
+        }
+        n += 1;
+    }
+}
+
+/// From `<microseconds> <rank> <o|e> <text>`; a line of another form is shown as it is.
+fn parse(raw: &Raw<'_>) -> LogLine {
+    let text = String::from_utf8_lossy(raw.bytes);
+    let mut parts = text.splitn(4, ' ');
+    let head = (|| {
+        let at = parts.next()?.parse().ok()?;
+        let rank = parts.next()?.parse().ok()?;
+        let stream = parts.next()?;
+        Some((Time(at), rank, stream == "e", parts.next().unwrap_or("")))
+    })();
+    let (at, rank, text) = match head {
+        Some((at, rank, _, text)) => (at, Some(rank), text),
+        None => (Time::default(), None, text.as_ref()),
+    };
+    let text = clean(text);
+    LogLine { n: raw.n, at, rank, level: level(&text), text }
+}
+
+/// Without colours and other control sequences, which a page would show as rubbish.
+fn clean(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            // CSI: ESC [ parameters final byte @ to ~ (ECMA-48 §5.4).
+            '\u{1b}' if chars.peek() == Some(&'[') => {
+                chars.next();
+                for c in chars.by_ref() {
+                    if ('@'..='~').contains(&c) {
+                        break;
+                    }
+                }
+            }
+            '\t' => out.push(c),
+            c if c.is_control() => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// How grave a line reads: by a word of its beginning, where loggers put the level, or by Python's way to end a traceback.
+fn level(text: &str) -> LogLevel {
+    let head: String = text.chars().take(120).collect::<String>().to_ascii_lowercase();
+    let has = |word: &str| head.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| part == word);
+    let exception = head
+        .split(':')
+        .next()
+        .is_some_and(|name| !name.contains(' ') && (name.ends_with("error") || name.ends_with("exception")));
+    if exception
+        || has("error")
+        || has("fatal")
+        || has("critical")
+        || head.starts_with("traceback")
+        || has("xid")
+    {
+        LogLevel::Error
+    } else if has("warning") || has("warn") {
+        LogLevel::Warning
+    } else {
+        LogLevel::Info
+    }
+}
+
+fn list(dir: &Path) -> Result<Vec<String>, LogError> {
+    let failed = |source| LogError::Read { path: dir.to_owned(), source };
+    let entries = match fs::read_dir(dir) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(failed)?,
+    };
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+}
+
+/// Replicas there are directories of, the first replica first.
+fn replicas(dir: &Path) -> Result<Vec<ReplicaName>, LogError> {
+    let mut replicas: Vec<ReplicaName> = list(dir)?
+        .into_iter()
+        .filter(|name| dir.join(name).is_dir())
+        .filter_map(|name| ReplicaName::new(name).ok())
+        .collect();
+    replicas.sort_by_key(|name| {
+        let (role, index) = name.as_str().rsplit_once('-').unwrap_or((name.as_str(), ""));
+        (role == "worker", role.to_owned(), index.parse::<u32>().unwrap_or(u32::MAX))
+    });
+    Ok(replicas)
+}
+
+/// `launch-<n>.log` or `launch-<n>.<first>.log`: the launch and the number of the first line.
+fn file_of(name: &str) -> Option<(u32, u64)> {
+    let rest = name.strip_prefix("launch-")?.strip_suffix(".log")?;
+    match rest.split_once('.') {
+        None => Some((rest.parse().ok()?, 1)),
+        Some((launch, first)) => Some((launch.parse().ok()?, first.parse().ok()?)),
+    }
+}
+
+fn launches(dir: &Path) -> Result<Vec<u32>, LogError> {
+    let mut launches: Vec<u32> = list(dir)?.iter().filter_map(|name| Some(file_of(name)?.0)).collect();
+    launches.sort_unstable();
+    launches.dedup();
+    let surplus = launches.len().saturating_sub(MAX_LAUNCHES);
+    Ok(launches.split_off(surplus))
+}
+
+fn segments(dir: &Path, launch: u32) -> Result<Vec<Segment>, LogError> {
+    let mut segments: Vec<Segment> = list(dir)?
+        .iter()
+        .filter_map(|name| Some((file_of(name)?, name)))
+        .filter(|((of, _), _)| *of == launch)
+        .map(|((_, first_line), name)| Segment { first_line, path: dir.join(name) })
+        .collect();
+    segments.sort_by_key(|segment| segment.first_line);
+    Ok(segments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Logs {
+        dir: tempfile::TempDir,
+        job: JobId,
+        task: TaskId,
+    }
+
+    impl Logs {
+        fn new() -> Self {
+            let job = JobId::new("jabcdefghij2").unwrap();
+            let task = TaskId::of_attempt("demo", &job, 1);
+            Self { dir: tempfile::tempdir().unwrap(), job, task }
+        }
+
+        fn write(&self, replica: &str, file: &str, lines: &[&str]) {
+            let dir =
+                self.dir.path().join("jobs").join(self.job.as_str()).join(self.task.as_str()).join(replica);
+            fs::create_dir_all(&dir).unwrap();
+            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            fs::write(dir.join(file), text).unwrap();
+        }
+
+        fn page(&self, query: &LogQuery) -> Result<LogPage, LogError> {
+            LogReader::new(self.dir.path().to_owned()).page(&self.job, &self.task, query)
+        }
+
+        fn numbers(&self, query: &LogQuery) -> Vec<u64> {
+            self.page(query).unwrap().lines.iter().map(|line| line.n).collect()
+        }
+    }
+
+    fn ten() -> Logs {
+        let logs = Logs::new();
+        let line = |n: u64| format!("{n}000000 0 o line {n}");
+        let first: Vec<String> = (1..=4).map(line).collect();
+        let second: Vec<String> = (7..=10).map(line).collect();
+        logs.write("master-0", "launch-0.log", &first.iter().map(String::as_str).collect::<Vec<_>>());
+        // Lines 5 and 6 were dropped.
+        logs.write(
+            "master-0",
+            "launch-0.000000000007.log",
+            &second.iter().map(String::as_str).collect::<Vec<_>>(),
+        );
+        logs
+    }
+
+    #[test]
+    fn a_line_keeps_its_number_time_rank_and_text() {
+        let logs = ten();
+        let page = logs.page(&LogQuery { from: Some(7), tail: Some(1), ..LogQuery::default() }).unwrap();
+        let line = LogLine {
+            n: 7,
+            at: Time(7_000_000),
+            rank: Some(0),
+            level: LogLevel::Info,
+            text: "line 7".into(),
+        };
+        assert_eq!((page.lines, page.next), (vec![line], Some(8)));
+    }
+
+    #[test]
+    fn pages_go_through_all_files_and_past_what_was_dropped() {
+        let logs = ten();
+        let query = |from, tail| LogQuery { from: Some(from), tail: Some(tail), ..LogQuery::default() };
+        assert_eq!(logs.numbers(&query(1, 3)), [1, 2, 3]);
+        assert_eq!(logs.numbers(&query(4, 3)), [4, 7, 8]);
+        assert_eq!(logs.numbers(&query(5, 2)), [7, 8]);
+        assert_eq!(logs.numbers(&query(11, 2)), Vec::<u64>::new());
+        assert_eq!(logs.page(&query(11, 2)).unwrap().next, Some(11));
+    }
+
+    #[test]
+    fn the_tail_is_the_end_in_order() {
+        let logs = ten();
+        let query = |tail| LogQuery { tail: Some(tail), ..LogQuery::default() };
+        assert_eq!(logs.numbers(&query(2)), [9, 10]);
+        assert_eq!(logs.numbers(&query(6)), [3, 4, 7, 8, 9, 10]);
+        assert_eq!(logs.numbers(&query(100)).len(), 8);
+        assert_eq!(logs.page(&query(2)).unwrap().total, Some(10));
+    }
+
+    #[test]
+    fn search_and_level_read_the_whole_log() {
+        let logs = Logs::new();
+        logs.write(
+            "worker-0",
+            "launch-0.log",
+            &[
+                "1 3 o all well",
+                "2 3 e WARNING: slow",
+                "3 3 e ValueError: bad <b>",
+                "4 3 o error rates fall",
+                "5 3 o \u{1b}[31mred\u{1b}[0m",
+            ],
+        );
+        let level = |level| LogQuery { level: Some(level), ..LogQuery::default() };
+        assert_eq!(logs.numbers(&level(LogLevel::Warning)), [2, 3, 4]);
+        assert_eq!(logs.numbers(&level(LogLevel::Error)), [3, 4]);
+        assert_eq!(logs.numbers(&LogQuery { q: Some("VALUEERROR".into()), ..LogQuery::default() }), [3]);
+        let page = logs.page(&LogQuery { q: Some("red".into()), ..LogQuery::default() }).unwrap();
+        assert_eq!((page.lines[0].text.as_str(), page.replica.as_str()), ("red", "worker-0"));
+    }
+
+    #[test]
+    fn a_line_that_is_being_written_is_left_for_later() {
+        let logs = Logs::new();
+        logs.write("master-0", "launch-0.log", &["1 0 o whole"]);
+        let path = logs
+            .dir
+            .path()
+            .join("jobs")
+            .join(logs.job.as_str())
+            .join(logs.task.as_str())
+            .join("master-0/launch-0.log");
+        let mut text = fs::read(&path).unwrap();
+        text.extend_from_slice(b"2 0 o par");
+        fs::write(&path, text).unwrap();
+        assert_eq!(logs.numbers(&LogQuery::default()), [1]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let logs = ten();
+        for (query, want) in [
+            (LogQuery { launch: Some(3), ..LogQuery::default() }, "launch 3 of master-0"),
+            (
+                LogQuery { replica: Some(ReplicaName::new("worker-7").unwrap()), ..LogQuery::default() },
+                "replica worker-7",
+            ),
+        ] {
+            assert!(logs.page(&query).unwrap_err().to_string().ends_with(want));
+        }
+        assert!(Logs::new().page(&LogQuery::default()).is_err());
+    }
+}

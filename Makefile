@@ -6,17 +6,19 @@ SHELL := bash
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 ENV := . ./.toolchain.env &&
 
-.PHONY: help run build test lint bench clean
+.PHONY: help run build test lint bench report clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+LISTEN := 127.0.0.1:3000
 
 run: ## build and serve http://127.0.0.1:3000 with SQLite and the local cluster; data goes to data/
 	@scripts/setup build
 	@$(ENV) cargo build --locked --workspace --bins
 	@$(ENV) cargo leptos build --frontend-only
-	@echo "Holdfast: http://127.0.0.1:3000   (Ctrl-C stops the console; running jobs keep running)"
-	@exec $(TARGET)/debug/holdfast serve --listen 127.0.0.1:3000 --data data
+	@echo "Holdfast: http://$(LISTEN)   (Ctrl-C stops the console; running jobs keep running)"
+	@exec $(TARGET)/debug/holdfast serve --listen $(LISTEN) --data data
 
 build: ## release build: target/release/holdfast, target/release/holdfast-agent, target/site
 	@scripts/setup build
@@ -34,6 +36,11 @@ lint: ## formatting, clippy, licences, unused dependencies, scripts
 bench: build ## measure: restart time, classification, agent overhead, chains and syncs a second
 	@scripts/setup bench
 	@$(ENV) cargo bench --locked --workspace
+
+report: ## how often classification is right: make report SAMPLES="labelled.jsonl ..." (scripts/report says the format)
+	@[ -n "$(SAMPLES)" ] || { echo "make report: say SAMPLES=FILE, logs with labels (see scripts/report)" >&2; exit 2; }
+	@$(MAKE) --no-print-directory build
+	@scripts/report $(TARGET)/release/holdfast $(SAMPLES)
 
 clean: ## remove what was built here (not data/, not the tools in the cache)
 	rm -rf target node_modules .toolchain.env end2end/test-results end2end/playwright-report

@@ -44,5 +44,5 @@ done
 
 # The tests restart the server and read its files: they need to know its program, process and folder.
 BASE_URL="http://$(cat "$work/addr")"
-export BASE_URL HOLDFAST_BIN="$holdfast" HOLDFAST_SERVER_PID="$server" HOLDFAST_DATA="$work/data"
+export BASE_URL E2E_HOLDFAST="$holdfast" E2E_SERVER_PID="$server" E2E_DATA="$work/data"
 npx --no-install playwright test --config end2end/playwright.config.ts "$@"

@@ -27,7 +27,7 @@ install_torch_env() {
   python3 -m venv "$torch_env" || return 1
   # On Linux the default wheel carries gigabytes of CUDA; the processor's own is a tenth.
   if [ "$(uname)" = Linux ]; then
-    "$torch_env/bin/pip" install -q --index-url https://download.pytorch.org/whl/cpu torch && return 0
+    "$torch_env/bin/pip" install -q --retries 1 --timeout 30 --index-url https://download.pytorch.org/whl/cpu torch && return 0
   fi
   "$torch_env/bin/pip" install -q torch
 }

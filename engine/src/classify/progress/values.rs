@@ -1,0 +1,169 @@
+//! Reads the number behind a word, by hand: this runs on nearly every line of a training log.
+
+use memchr::{memchr, memmem};
+
+use crate::classify::prefix;
+
+/// A step as it was printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) step: u64,
+    pub(super) total: Option<u64>,
+    /// Written as `step=3`, `step: 3` or `step 3/9`; `step 3` alone may be any text.
+    pub(super) sure: bool,
+}
+
+/// A state of the training's progress bar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bar {
+    pub(super) step: u64,
+    pub(super) total: Option<u64>,
+    done: u64,
+    pub(super) length: u64,
+}
+
+impl Bar {
+    pub(super) fn is_full(&self) -> bool {
+        self.done >= self.length
+    }
+}
+
+/// Words that make another thing of the step behind them: a limit, an interval, a count of something else.
+const NOT_STEPS: [&[u8]; 17] = [
+    b"total",
+    b"max",
+    b"warmup",
+    b"num",
+    b"every",
+    b"per",
+    b"optimization",
+    b"eval",
+    b"val",
+    b"validation",
+    b"test",
+    b"save",
+    b"logging",
+    b"of",
+    b"decay",
+    b"each",
+    b"skipped",
+];
+/// Words that make a training step of `_step`.
+const STEP_OWNERS: [&[u8]; 5] = [b"global", b"train", b"current", b"optimizer", b"training"];
+/// Words that make a loss one of evaluation.
+const NOT_LOSSES: [&[u8]; 6] = [b"eval", b"val", b"valid", b"validation", b"test", b"scaled"];
+/// Words that make the training's loss of `_loss`.
+const LOSS_OWNERS: [&[u8]; 3] = [b"train", b"lm", b"training"];
+
+/// The step behind `step` or `iter`.
+pub(super) fn step(before: &[u8], after: &[u8]) -> Option<Step> {
+    if !owned(before, &STEP_OWNERS, &NOT_STEPS) {
+        return None;
+    }
+    let mut rest = after.strip_prefix(b"ation").unwrap_or(after);
+    if before.iter().all(u8::is_ascii_whitespace) {
+        rest = rest.strip_prefix(b"s").unwrap_or(rest);
+    }
+    let (value, mark) = separator(rest)?;
+    let (step, rest) = whole(value)?;
+    let total =
+        blanks(rest).strip_prefix(b"/").and_then(|total| whole(blanks(total))).map(|(total, _)| total);
+    Some(Step { step, total, sure: mark || total.is_some() })
+}
+
+/// The loss behind `loss`; inside it is none where it is no number.
+pub(super) fn loss(before: &[u8], after: &[u8]) -> Option<Option<f64>> {
+    if !owned(before, &LOSS_OWNERS, &NOT_LOSSES) {
+        return None;
+    }
+    let (value, _) = separator(after)?;
+    let value = value.strip_prefix(b"tensor(").unwrap_or(value);
+    let end = value.iter().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'+')));
+    let number: f64 =
+        std::str::from_utf8(&value[..end.unwrap_or(value.len())]).ok()?.trim_end_matches('.').parse().ok()?;
+    Some(Some(number).filter(|number| number.is_finite()))
+}
+
+/// The count behind `samples`.
+pub(super) fn samples(before: &[u8], after: &[u8]) -> Option<u64> {
+    if !owned(before, &[b"consumed"], &NOT_STEPS) {
+        return None;
+    }
+    let (value, _) = separator(after)?;
+    whole(value).map(|(samples, _)| samples)
+}
+
+/// The state of a progress bar as tqdm draws it, if it is the training's. `before` stands before the first `%|` of the line; where
+/// carriage returns were lost, the last bar counts.
+pub(super) fn bar(line: &[u8], before: &[u8]) -> Option<Bar> {
+    let drawn = &line[memmem::rfind(line, b"%|")? + 2..];
+    let (done, rest) = whole_before(blanks(&drawn[memchr(b'|', drawn)? + 1..]), b'/')?;
+    let (length, _) = whole_before(rest, b' ')?;
+    if length == 0 {
+        return None;
+    }
+    let percent = before.iter().rposition(|b| !b.is_ascii_digit()).map_or(0, |at| at + 1);
+    let name = prefix::strip(&before[..percent]).body.trim_ascii();
+    let name = name.strip_suffix(b":").unwrap_or(name).to_ascii_lowercase();
+    if let Some(epoch) = name.strip_prefix(b"epoch ") {
+        // Lightning counts epochs from 0 and begins each with an empty bar.
+        let (epoch, _) = whole(epoch)?;
+        let step = epoch.checked_mul(length)?.checked_add(done)?;
+        return Some(Bar { step, total: None, done, length });
+    }
+    let names_training =
+        [&b"train"[..], b"step", b"iter"].iter().any(|word| memmem::find(&name, word).is_some());
+    (name.is_empty() || names_training).then_some(Bar { step: done, total: Some(length), done, length })
+}
+
+/// Whether a word that follows `before` stands alone, or behind one of `owners` and `_`, and behind none of `others`.
+fn owned(before: &[u8], owners: &[&[u8]], others: &[&[u8]]) -> bool {
+    let Some((&last, head)) = before.split_last() else { return true };
+    let owner = || {
+        let end = head.iter().rposition(|b| !b.is_ascii_whitespace()).map_or(0, |at| at + 1);
+        let start = head[..end].iter().rposition(|b| !b.is_ascii_alphabetic()).map_or(0, |at| at + 1);
+        head[start..end].to_ascii_lowercase()
+    };
+    match last {
+        b'_' => owners.contains(&owner().as_slice()),
+        b' ' | b'/' => !others.contains(&owner().as_slice()),
+        b'-' => false,
+        other => !other.is_ascii_alphanumeric(),
+    }
+}
+
+/// Skips what stands between a word and its value; true where that is more than blanks.
+fn separator(text: &[u8]) -> Option<(&[u8], bool)> {
+    let unquoted = text.strip_prefix(b"'").or_else(|| text.strip_prefix(b"\"")).unwrap_or(text);
+    let rest = blanks(unquoted);
+    let marks = rest.iter().take(2).take_while(|b| matches!(b, b'=' | b':' | b'[' | b'#')).count();
+    let value = blanks(&rest[marks..]);
+    let value = value.strip_prefix(b"[").unwrap_or(value);
+    (value.len() < text.len()).then_some((value, marks > 0))
+}
+
+fn blanks(text: &[u8]) -> &[u8] {
+    text.trim_ascii_start()
+}
+
+/// A whole number that nothing makes a part of something else: `3.5`, `3b`, `3%`, `3-4` are none.
+fn whole(text: &[u8]) -> Option<(u64, &[u8])> {
+    let end = text.iter().position(|b| !b.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, rest) = text.split_at(end);
+    let part = match rest {
+        [b'.', next, ..] => next.is_ascii_digit(),
+        [b'%' | b'-' | b'_', ..] => true,
+        [next, ..] => next.is_ascii_alphanumeric(),
+        [] => false,
+    };
+    if part {
+        return None;
+    }
+    Some((std::str::from_utf8(digits).ok()?.parse().ok()?, rest))
+}
+
+/// A whole number with `end` right behind it.
+fn whole_before(text: &[u8], end: u8) -> Option<(u64, &[u8])> {
+    let (number, rest) = whole(text)?;
+    rest.strip_prefix(&[end]).map(|rest| (number, rest))
+}

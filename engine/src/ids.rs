@@ -157,12 +157,22 @@ impl TaskId {
         number.parse::<u32>().ok()?;
         JobId::new(rest.rsplit('-').next()?).ok()
     }
+
+    /// The attempt's number, from 1; none where the id was not made by [`TaskId::of_attempt`].
+    pub fn number(&self) -> Option<u32> {
+        self.0.rsplit('-').next()?.parse().ok()
+    }
 }
 
 impl IncidentId {
     /// The id of incident `number` (from 1) of an attempt.
     pub fn of_attempt(task: &TaskId, number: u32) -> Self {
         Self(format!("{task}-i{number}"))
+    }
+
+    /// The incident's number in its attempt, from 1; none where it was not made by [`IncidentId::of_attempt`].
+    pub fn number(&self) -> Option<u32> {
+        self.0.rsplit_once("-i")?.1.parse().ok()
     }
 }
 
@@ -203,7 +213,8 @@ mod tests {
             let id = TaskId::of_attempt(name, &job(), number);
             assert_eq!(id.as_str(), want);
             assert!(id.as_str().len() <= 47 && is_dns_label(id.as_str()), "{id}");
-            assert_eq!(id.job_id(), Some(job()), "{id}");
+            assert_eq!((id.job_id(), id.number()), (Some(job()), Some(number)));
+            assert_eq!(IncidentId::of_attempt(&id, 12).number(), Some(12));
         }
     }
 

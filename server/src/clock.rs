@@ -58,14 +58,14 @@ pub fn new_id() -> Result<String, RandomError> {
     random_text(16)
 }
 
-/// A new secret: 32 random bytes in hexadecimal.
+/// A new secret.
 ///
 /// # Errors
 /// The operating system gives no random numbers.
-pub fn new_secret() -> Result<String, RandomError> {
+pub fn new_secret() -> Result<[u8; 32], RandomError> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(RandomError::Source)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(bytes)
 }
 
 fn random_text(chars: usize) -> Result<String, RandomError> {
@@ -94,9 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_has_64_hexadecimal_digits() {
-        let secret = new_secret().unwrap();
-        assert_eq!(secret.len(), 64);
-        assert!(secret.bytes().all(|b| b.is_ascii_hexdigit()));
+    fn secrets_differ() {
+        assert_ne!(new_secret().unwrap(), new_secret().unwrap());
     }
 }

@@ -4,4 +4,5 @@ pub mod agents;
 pub mod clock;
 pub mod clusters;
 pub mod logs;
+pub mod store;
 pub mod tokens;

@@ -1,0 +1,263 @@
+//! Everything that is kept: SQLite in the data directory by default, Postgres where several servers share it.
+//!
+//! One SQL and one set of migrations serve both (sqlx `Any`); `tests/store.rs` runs every query on both. A file per
+//! aggregate; functions take a connection, so the caller owns the transaction; rows never leave this module.
+
+use std::time::Duration;
+
+use sqlx::{
+    Any, AnyConnection, Connection, Executor, Transaction,
+    any::{AnyPoolOptions, install_default_drivers},
+    migrate::{MigrateError, Migrator},
+    pool::PoolConnection,
+};
+
+mod sql;
+
+pub mod attempts;
+pub mod changes;
+pub mod checkpoints;
+pub mod events;
+pub mod inbox;
+pub mod incidents;
+pub mod instance;
+pub mod jobs;
+pub mod launches;
+pub mod leader;
+pub mod nodes;
+pub mod points;
+pub mod steps;
+
+static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
+
+/// Readers of SQLite: its readers never wait for the writer, and more than the cores of a small machine gain nothing.
+const SQLITE_READERS: u32 = 4;
+/// Connections to Postgres; several servers share its usual limit of 100.
+const POSTGRES_CONNECTIONS: u32 = 16;
+/// Longest wait for a connection. A queue that is not served in this time is a fault to be reported, not to be sat out.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why the store did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The address is not one of a database Holdfast can use.
+    #[error("`{url}` is no database address: use sqlite://<path> or postgres://<user>@<host>/<database>")]
+    Address {
+        /// The address without its password.
+        url: String,
+    },
+    /// It could not be opened.
+    #[error("the database {url} could not be opened: check that it exists and may be written")]
+    Open {
+        /// The address without its password.
+        url: String,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// Its tables could not be brought up to date.
+    #[error("the tables of database {url} could not be brought up to date: was it used by a newer version?")]
+    Migrate {
+        /// The address without its password.
+        url: String,
+        /// Why.
+        #[source]
+        source: MigrateError,
+    },
+    /// A query failed.
+    #[error("the database failed while {doing}")]
+    Query {
+        /// What was tried.
+        doing: &'static str,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// Something that was kept cannot be read.
+    #[error("{what} {id} in the database cannot be read")]
+    Unreadable {
+        /// What.
+        what: &'static str,
+        /// Which.
+        id: String,
+        /// Why.
+        #[source]
+        source: anyhow::Error,
+    },
+    /// Something cannot be written as it is.
+    #[error("{what} cannot be written to the database")]
+    Unwritable {
+        /// What.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: anyhow::Error,
+    },
+    /// A cursor that no page gave out.
+    #[error("`{cursor}` is no cursor: take `next_cursor` of the page before")]
+    Cursor {
+        /// What was given.
+        cursor: String,
+    },
+    /// Too many requests of people wait for one job.
+    #[error("{limit} requests already wait for this job: try again once they are taken")]
+    InboxFull {
+        /// How many may wait.
+        limit: u32,
+    },
+}
+
+/// What became of a write that somebody else may have overtaken. Losing is an outcome, not an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// It was written.
+    Done,
+    /// The row was changed or deleted since it was read; nothing was written.
+    ChangedUnderUs,
+    /// Another server leads; nothing was written.
+    NotLeader,
+}
+
+/// The database.
+#[derive(Clone, Debug)]
+pub struct Store {
+    readers: sqlx::AnyPool,
+    writers: sqlx::AnyPool,
+    shared: bool,
+}
+
+impl Store {
+    /// Opens the database, makes it where it is a file that is not there yet, and brings its tables up to date.
+    ///
+    /// # Errors
+    /// The address is wrong, the database cannot be reached or written, or it belongs to a newer version.
+    pub async fn open(url: &str) -> Result<Self, StoreError> {
+        install_default_drivers();
+        let shown = without_password(url);
+        let shared = url.starts_with("postgres:") || url.starts_with("postgresql:");
+        if !shared && !url.starts_with("sqlite:") {
+            return Err(StoreError::Address { url: shown });
+        }
+        let opened = |source| StoreError::Open { url: shown.clone(), source };
+        // SQLite takes one writer at a time; a pool of one makes the others queue fairly instead of polling its lock.
+        let writers = pool(url, if shared { POSTGRES_CONNECTIONS } else { 1 }).await.map_err(opened)?;
+        let readers =
+            if shared { writers.clone() } else { pool(url, SQLITE_READERS).await.map_err(opened)? };
+        MIGRATIONS
+            .run(&writers)
+            .await
+            .map_err(|source| StoreError::Migrate { url: shown.clone(), source })?;
+        Ok(Self { readers, writers, shared })
+    }
+
+    /// A connection to read with.
+    ///
+    /// # Errors
+    /// None became free in time, or the database cannot be reached.
+    pub async fn read(&self) -> Result<PoolConnection<Any>, StoreError> {
+        self.readers.acquire().await.map_err(|source| StoreError::Query { doing: "connecting", source })
+    }
+
+    /// A transaction to write in. Nothing is kept unless it is committed with [`commit`].
+    ///
+    /// # Errors
+    /// None became free in time, or the database cannot be reached.
+    pub async fn write(&self) -> Result<Transaction<'static, Any>, StoreError> {
+        // A transaction of SQLite that begins by reading fails when it goes on to write beside another: it must say so at once.
+        let begin = if self.shared { "BEGIN" } else { "BEGIN IMMEDIATE" };
+        self.writers
+            .begin_with(begin)
+            .await
+            .map_err(|source| StoreError::Query { doing: "beginning a transaction", source })
+    }
+
+    /// Several servers may use this database.
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// Whether the database answers.
+    ///
+    /// # Errors
+    /// It does not.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        let mut conn = self.read().await?;
+        conn.ping().await.map_err(|source| StoreError::Query { doing: "asking whether it is there", source })
+    }
+
+    /// Closes all connections once they are given back.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.writers.close().await;
+    }
+}
+
+/// Keeps what was written in a transaction.
+///
+/// # Errors
+/// The database failed; whether it was kept is then not known.
+pub async fn commit(tx: Transaction<'static, Any>) -> Result<(), StoreError> {
+    tx.commit().await.map_err(|source| StoreError::Query { doing: "committing", source })
+}
+
+async fn pool(url: &str, connections: u32) -> Result<sqlx::AnyPool, sqlx::Error> {
+    let url = if url.starts_with("sqlite:") && !url.contains("mode=") {
+        format!("{url}{}mode=rwc", if url.contains('?') { '&' } else { '?' })
+    } else {
+        url.to_owned()
+    };
+    AnyPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        // The check costs a round trip each time; a connection that died shows it in the query, and every caller tries again.
+        .test_before_acquire(false)
+        .after_connect(|conn, _| Box::pin(prepare(conn)))
+        .connect(&url)
+        .await
+}
+
+/// Settings that SQLite keeps per connection. With WAL and `NORMAL` a crash of the process loses nothing; a power cut may
+/// lose the last commits but never their order.
+async fn prepare(conn: &mut AnyConnection) -> Result<(), sqlx::Error> {
+    if conn.backend_name() == "SQLite" {
+        for pragma in [
+            "PRAGMA busy_timeout = 10000",
+            "PRAGMA journal_mode = WAL",
+            "PRAGMA synchronous = NORMAL",
+            "PRAGMA foreign_keys = ON",
+            "PRAGMA cache_size = -16000",
+            "PRAGMA temp_store = MEMORY",
+        ] {
+            conn.execute(pragma).await?;
+        }
+    }
+    Ok(())
+}
+
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    match rest.rsplit_once('@') {
+        Some((user, place)) => {
+            let user = user.split_once(':').map_or(user, |(name, _)| name);
+            format!("{scheme}://{user}@{place}")
+        }
+        None => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_shown() {
+        for (url, want) in [
+            ("postgres://me:secret@db/holdfast", "postgres://me@db/holdfast"),
+            ("postgres://me@db/holdfast", "postgres://me@db/holdfast"),
+            ("sqlite:///data/holdfast.db", "sqlite:///data/holdfast.db"),
+            ("nonsense", "nonsense"),
+        ] {
+            assert_eq!(without_password(url), want);
+        }
+    }
+}

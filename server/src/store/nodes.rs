@@ -1,0 +1,117 @@
+//! What is held against nodes: strikes, and jobs that keep off them.
+
+use app::console::{NodeJob, StrikeView};
+use engine::{
+    ids::{JobId, NodeName, TaskId},
+    record::StrikeRecord,
+};
+use sqlx::AnyConnection;
+
+use super::{
+    StoreError,
+    sql::{Doing, from_doc, from_word, get, to_doc},
+};
+
+/// Most strikes of one node in one answer.
+pub const STRIKES_LIMIT: i64 = 100;
+/// Most pairs of a node and a job that keeps off it in one answer.
+pub const AVOIDED_LIMIT: i64 = 2_000;
+
+/// Keeps a strike. An incident gives a node one strike, however often it is written.
+///
+/// # Errors
+/// The database failed.
+pub async fn strike(
+    conn: &mut AnyConnection,
+    job_id: &JobId,
+    strike: &StrikeRecord,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO strike (node, incident_id, job_id, at, doc) VALUES ($1, $2, $3, $4, $5)
+         ON CONFLICT (node, incident_id) DO NOTHING",
+    )
+    .bind(strike.node.as_str().to_owned())
+    .bind(strike.incident.as_str().to_owned())
+    .bind(job_id.as_str().to_owned())
+    .bind(strike.at.micros())
+    .bind(to_doc("a strike", strike)?)
+    .execute(conn)
+    .await
+    .doing("writing a strike")?;
+    Ok(())
+}
+
+/// Strikes of a node, newest first, at most [`STRIKES_LIMIT`].
+///
+/// # Errors
+/// The database failed.
+pub async fn strikes(conn: &mut AnyConnection, node: &NodeName) -> Result<Vec<StrikeView>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT strike.incident_id, strike.job_id, strike.doc, job.name FROM strike JOIN job ON job.job_id = strike.job_id
+         WHERE strike.node = $1 ORDER BY strike.at DESC, strike.incident_id DESC LIMIT $2",
+    )
+    .bind(node.as_str().to_owned())
+    .bind(STRIKES_LIMIT)
+    .fetch_all(conn)
+    .await
+    .doing("reading strikes")?;
+    rows.iter()
+        .map(|row| {
+            Ok(StrikeView {
+                strike: from_doc("strike of incident", get::<&str>(row, "incident_id")?, get(row, "doc")?)?,
+                job_id: from_word("job id", get(row, "job_id")?)?,
+                job_name: get(row, "name")?,
+            })
+        })
+        .collect()
+}
+
+/// Which nodes jobs keep off now, by node, at most [`AVOIDED_LIMIT`] pairs.
+///
+/// # Errors
+/// The database failed.
+pub async fn avoided(conn: &mut AnyConnection) -> Result<Vec<(NodeName, NodeJob)>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT avoided.node, avoided.job_id, avoided.task_id, job.name FROM avoided JOIN job ON job.job_id = avoided.job_id
+         ORDER BY avoided.node, avoided.job_id LIMIT $1",
+    )
+    .bind(AVOIDED_LIMIT)
+    .fetch_all(conn)
+    .await
+    .doing("reading avoided nodes")?;
+    rows.iter()
+        .map(|row| {
+            let job = NodeJob {
+                job_id: from_word("job id", get(row, "job_id")?)?,
+                name: get(row, "name")?,
+                task_id: from_word("task id", get(row, "task_id")?)?,
+            };
+            Ok((from_word("node name", get(row, "node")?)?, job))
+        })
+        .collect()
+}
+
+/// Replaces which nodes an attempt keeps off.
+pub(super) async fn keep_avoided(
+    conn: &mut AnyConnection,
+    job_id: &JobId,
+    task_id: &TaskId,
+    nodes: &[NodeName],
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM avoided WHERE job_id = $1 AND task_id = $2")
+        .bind(job_id.as_str().to_owned())
+        .bind(task_id.as_str().to_owned())
+        .execute(&mut *conn)
+        .await
+        .doing("replacing avoided nodes")?;
+    for node in nodes {
+        sqlx::query("INSERT INTO avoided (job_id, task_id, node) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING")
+            .bind(job_id.as_str().to_owned())
+            .bind(task_id.as_str().to_owned())
+            .bind(node.as_str().to_owned())
+            .execute(&mut *conn)
+            .await
+            .doing("writing an avoided node")?;
+    }
+    Ok(())
+}

@@ -172,6 +172,10 @@ pub struct JobRow {
     pub name: String,
     /// Its kind.
     pub kind: JobKind,
+    /// All its replicas.
+    pub replicas: u32,
+    /// Accelerators of each.
+    pub accelerators_per_replica: u32,
     /// Who made it.
     pub owner: String,
     /// When.

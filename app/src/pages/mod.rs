@@ -1,0 +1,7 @@
+//! One file a page. Pages fetch; components show.
+
+pub mod jobs;
+pub mod login;
+pub mod nodes;
+pub mod not_found;
+pub mod settings;

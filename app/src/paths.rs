@@ -1,0 +1,146 @@
+//! Every address of the console, in one place: pages link and post through these functions only.
+
+use engine::ids::{IncidentId, JobId, NodeName, TaskId};
+
+use crate::{console::JobsQuery, forms::jobs_query};
+
+/// The jobs list.
+pub const JOBS: &str = "/jobs";
+/// The create form, and where it posts to.
+pub const NEW_JOB: &str = "/jobs/new";
+/// The create form filled with the demo job.
+pub const NEW_DEMO_JOB: &str = "/jobs/new?from=demo";
+/// Nodes with what is held against them.
+pub const NODES: &str = "/nodes";
+/// The profile: theme, time zone, shortcuts. Its form posts here too.
+pub const SETTINGS: &str = "/settings";
+/// Signing in, and where the form posts to.
+pub const LOGIN: &str = "/login";
+/// Where signing out posts to.
+pub const LOGOUT: &str = "/logout";
+/// Where the theme alone is posted to.
+pub const THEME: &str = "/theme";
+/// The API's description.
+pub const OPENAPI: &str = "/api/v1/openapi.json";
+/// Where jobs are created by API.
+pub const API_JOBS: &str = "/api/v1/jobs";
+/// Live changes of all jobs.
+pub const STREAM: &str = "/api/v1/stream";
+
+/// The jobs list with these filters.
+pub fn jobs(query: &JobsQuery) -> String {
+    let query = jobs_query::write(query);
+    if query.is_empty() { JOBS.to_owned() } else { format!("{JOBS}?{query}") }
+}
+
+/// The create form filled with what a job is made of.
+pub fn new_job_like(job: &JobId) -> String {
+    format!("{NEW_JOB}?from={job}")
+}
+
+/// A job's Overview.
+pub fn job(id: &JobId) -> String {
+    format!("{JOBS}/{id}")
+}
+
+/// A job's Fault Tolerance Detail.
+pub fn fault_tolerance(id: &JobId) -> String {
+    format!("{JOBS}/{id}/fault-tolerance")
+}
+
+/// The Fault Tolerance Detail at one attempt.
+pub fn attempt(id: &JobId, task: &TaskId) -> String {
+    format!("{JOBS}/{id}/fault-tolerance?task={task}")
+}
+
+/// The Fault Tolerance Detail at one incident.
+pub fn incident(id: &JobId, incident: &IncidentId) -> String {
+    format!("{JOBS}/{id}/fault-tolerance#{incident}")
+}
+
+/// A job's logs.
+pub fn logs(id: &JobId) -> String {
+    format!("{JOBS}/{id}/logs")
+}
+
+/// A job's events.
+pub fn events(id: &JobId) -> String {
+    format!("{JOBS}/{id}/events")
+}
+
+/// A job's loss curve and time ledger.
+pub fn metrics(id: &JobId) -> String {
+    format!("{JOBS}/{id}/metrics")
+}
+
+/// What a job is made of.
+pub fn spec(id: &JobId) -> String {
+    format!("{JOBS}/{id}/spec")
+}
+
+/// Where stopping a job is posted to.
+pub fn stop(id: &JobId) -> String {
+    format!("{JOBS}/{id}/stop")
+}
+
+/// Where deleting a job is posted to.
+pub fn delete(id: &JobId) -> String {
+    format!("{JOBS}/{id}/delete")
+}
+
+/// Where resubmitting a job as a new attempt is posted to.
+pub fn resubmit(id: &JobId) -> String {
+    format!("{JOBS}/{id}/resubmit")
+}
+
+/// Where "no attention needed" is posted to.
+pub fn acknowledge(id: &JobId) -> String {
+    format!("{JOBS}/{id}/acknowledge")
+}
+
+/// Where "Was this right?" is posted to.
+pub fn feedback(incident: &IncidentId) -> String {
+    format!("/incidents/{incident}/feedback")
+}
+
+/// A node on the nodes page.
+pub fn node(name: &NodeName) -> String {
+    format!("{NODES}#{name}")
+}
+
+/// Live changes of one job.
+pub fn job_stream(id: &JobId) -> String {
+    format!("/api/v1/jobs/{id}/stream")
+}
+
+/// One value of a query string: everything but unreserved characters is percent-encoded (RFC 3986 §2.3).
+pub fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_of_the_interface_document() {
+        let id = JobId::new("jabcdefghij2").unwrap();
+        assert_eq!(job(&id), "/jobs/jabcdefghij2");
+        assert_eq!(fault_tolerance(&id), "/jobs/jabcdefghij2/fault-tolerance");
+        assert_eq!(job_stream(&id), "/api/v1/jobs/jabcdefghij2/stream");
+        assert_eq!(jobs(&JobsQuery::default()), "/jobs");
+    }
+
+    #[test]
+    fn a_value_cannot_leave_its_place_in_the_address() {
+        assert_eq!(encode("a b&c=d/é"), "a%20b%26c%3Dd%2F%C3%A9");
+    }
+}

@@ -1,0 +1,57 @@
+//! Jobs: the list, one job, its chain, logs, events and curve.
+
+use engine::ids::{JobId, TaskId};
+use leptos::{prelude::*, server_fn::codec::Json};
+
+use crate::{
+    console::{
+        ChainPage, ChainView, EventsPage, EventsQuery, JobView, JobsPage, JobsQuery, LogPage, LogQuery,
+        MetricsQuery, MetricsView,
+    },
+    error::AppError,
+};
+
+#[cfg(feature = "ssr")]
+use super::{Scope, scope};
+
+/// One page of the jobs list.
+#[server(prefix = "/sfn", endpoint = "list_jobs", input = Json)]
+pub async fn list_jobs(query: JobsQuery) -> Result<JobsPage, AppError> {
+    let Scope { console, caller } = scope()?;
+    console.jobs(&caller, &query).await
+}
+
+/// The head of one job.
+#[server(prefix = "/sfn", endpoint = "get_job", input = Json)]
+pub async fn get_job(id: JobId) -> Result<JobView, AppError> {
+    let Scope { console, caller } = scope()?;
+    console.job(&caller, &id).await
+}
+
+/// The chain of one job.
+#[server(prefix = "/sfn", endpoint = "get_chain", input = Json)]
+pub async fn get_chain(id: JobId, page: ChainPage) -> Result<ChainView, AppError> {
+    let Scope { console, caller } = scope()?;
+    console.chain(&caller, &id, page).await
+}
+
+/// Lines of a replica's log.
+#[server(prefix = "/sfn", endpoint = "get_logs", input = Json)]
+pub async fn get_logs(task: TaskId, query: LogQuery) -> Result<LogPage, AppError> {
+    let Scope { console, caller } = scope()?;
+    console.logs(&caller, &task, &query).await
+}
+
+/// The history of one job.
+#[server(prefix = "/sfn", endpoint = "get_events", input = Json)]
+pub async fn get_events(id: JobId, query: EventsQuery) -> Result<EventsPage, AppError> {
+    let Scope { console, caller } = scope()?;
+    console.events(&caller, &id, &query).await
+}
+
+/// A curve of one job.
+#[server(prefix = "/sfn", endpoint = "get_metrics", input = Json)]
+pub async fn get_metrics(id: JobId, query: MetricsQuery) -> Result<MetricsView, AppError> {
+    let Scope { console, caller } = scope()?;
+    console.metrics(&caller, &id, &query).await
+}

@@ -1,0 +1,49 @@
+//! What the create form starts from.
+
+use engine::{
+    ids::JobId,
+    job::{JobDraft, Site},
+};
+use leptos::{prelude::*, server_fn::codec::Json};
+use serde::{Deserialize, Serialize};
+
+use crate::{console::Posted, error::AppError};
+
+#[cfg(feature = "ssr")]
+use super::{Scope, scope};
+
+/// What the create form starts from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewJobStart {
+    /// Clusters, policies, prefilled values.
+    pub site: Site,
+    /// The job it is a copy of.
+    pub original: Option<Original>,
+    /// What was posted and refused.
+    pub posted: Option<Posted>,
+}
+
+/// The job that a form is a copy of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Original {
+    /// The job.
+    pub job_id: JobId,
+    /// The body that would create it again.
+    pub draft: JobDraft,
+}
+
+/// The site's values and, for a copy, the original. A post that was refused comes along while its page is rendered.
+#[server(prefix = "/sfn", endpoint = "start_job", input = Json)]
+pub async fn start_job(from: Option<JobId>) -> Result<NewJobStart, AppError> {
+    let posted = use_context::<Posted>();
+    let Scope { console, caller } = scope()?;
+    let site = console.site(&caller).await?;
+    let original = match from {
+        Some(id) => {
+            let job = console.job(&caller, &id).await?;
+            Some(Original { job_id: job.job_id, draft: JobDraft::from(&job.spec) })
+        }
+        None => None,
+    };
+    Ok(NewJobStart { site, original, posted })
+}

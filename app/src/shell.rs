@@ -1,0 +1,89 @@
+//! The document around the app, and the app with its routes.
+
+use leptos::{config::LeptosOptions, hydration::AutoReload, hydration::HydrationScripts, prelude::*};
+use leptos_meta::{HashedStylesheet, MetaTags, Title, provide_meta_context};
+use leptos_router::{
+    SsrMode,
+    components::{Redirect, Route, Router, Routes},
+    path,
+};
+
+use crate::{
+    components::frame::{AppBar, Foot},
+    live::Live,
+    pages::{jobs::Jobs, login::Login, nodes::Nodes, not_found::NotFound, settings::Settings},
+    paths,
+    preferences::Frame,
+    shortcuts::Shortcuts,
+};
+
+/// The document: the theme is on it before anything is painted.
+pub fn shell(options: LeptosOptions) -> impl IntoView {
+    let theme = Frame::of_request().preferences.theme;
+    view! {
+        <!DOCTYPE html>
+        <html lang="en" data-theme=theme.attribute()>
+            <head>
+                <meta charset="utf-8"/>
+                <meta name="viewport" content="width=device-width, initial-scale=1"/>
+                <meta name="color-scheme" content="light dark"/>
+                <link rel="icon" type="image/svg+xml" href="/favicon.svg"/>
+                <AutoReload options=options.clone()/>
+                <HydrationScripts options=options.clone()/>
+                <HashedStylesheet options id="leptos"/>
+                <script src="/late.js" defer></script>
+                <MetaTags/>
+            </head>
+            <body>
+                <App/>
+                <p id="not-interactive" role="status" hidden class="px-4 py-2 text-center bg-sunken border-t border-hair">
+                    "Interactive parts did not load; the page still works."
+                </p>
+            </body>
+        </html>
+    }
+}
+
+/// The whole console.
+#[component]
+pub fn App() -> impl IntoView {
+    provide_meta_context();
+    provide_context(SharedValue::new(Frame::of_request).into_inner());
+    provide_context(Live::default());
+    mark_interactive();
+    view! {
+        <Title formatter=|title| format!("{title} - Holdfast")/>
+        <Router>
+            <a
+                href="#main"
+                rel="external"
+                class="absolute left-2 -top-16 z-(--z-skip) px-3 py-2 rounded-md bg-ink text-on-ink focus:top-2"
+            >
+                "Skip to content"
+            </a>
+            <AppBar/>
+            <main id="main" tabindex="-1" class="max-w-page mx-auto px-8 max-lg:px-6 max-sm:px-4 pt-5 pb-18 outline-hidden">
+                <Routes fallback=NotFound>
+                    <Route path=path!("/") view=|| view! { <Redirect path=paths::JOBS/> }/>
+                    <Route path=path!("/jobs") view=Jobs ssr=SsrMode::Async/>
+                    <Route path=path!("/nodes") view=Nodes ssr=SsrMode::Async/>
+                    <Route path=path!("/settings") view=Settings ssr=SsrMode::Async/>
+                    <Route path=path!("/login") view=Login ssr=SsrMode::Async/>
+                </Routes>
+            </main>
+            <Foot/>
+            <Shortcuts/>
+        </Router>
+    }
+}
+
+/// Tells `late.js` that the interactive parts are there.
+fn mark_interactive() {
+    #[cfg(feature = "hydrate")]
+    Effect::new(|_| {
+        if let Some(root) = document().document_element() {
+            // Only fails on a malformed name.
+            let _ = root.set_attribute("data-interactive", "");
+        }
+    });
+}

@@ -1,0 +1,158 @@
+//! Keyboard shortcuts: small, off in text fields, listed under `?`, and switched off in the settings.
+
+use leptos::prelude::*;
+
+use crate::{paths, preferences::use_frame};
+
+/// What a key does.
+#[cfg(any(feature = "hydrate", test))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    /// Puts the cursor into the search field.
+    Search,
+    /// Shows or hides the list of shortcuts.
+    Help,
+    /// Waits for the second key of `g …`.
+    Wait,
+    /// Goes to an address.
+    Go(&'static str),
+    /// Moves to the next row, or with -1 to the one before.
+    Row(i32),
+}
+
+/// Every shortcut: keys and what they do.
+const LIST: [(&str, &str); 6] = [
+    ("/", "Find a job"),
+    ("c", "Create a job"),
+    ("g j", "Go to Jobs"),
+    ("g n", "Go to Nodes"),
+    ("j k", "Next row, row before"),
+    ("?", "Show this list"),
+];
+
+/// What a key does, after a `g` or not; none where it does nothing.
+#[cfg(any(feature = "hydrate", test))]
+fn interpret(after_g: bool, key: &str) -> Option<Act> {
+    match (after_g, key) {
+        (true, "j") => Some(Act::Go(paths::JOBS)),
+        (true, "n") => Some(Act::Go(paths::NODES)),
+        (true, _) => None,
+        (false, "/") => Some(Act::Search),
+        (false, "?") => Some(Act::Help),
+        (false, "c") => Some(Act::Go(paths::NEW_JOB)),
+        (false, "g") => Some(Act::Wait),
+        (false, "j") => Some(Act::Row(1)),
+        (false, "k") => Some(Act::Row(-1)),
+        (false, _) => None,
+    }
+}
+
+/// Listens to the keys of this tab and shows their list when asked.
+#[component]
+pub fn Shortcuts() -> impl IntoView {
+    let help = RwSignal::new(false);
+    let enabled = use_frame().preferences.shortcuts;
+    #[cfg(feature = "hydrate")]
+    if enabled {
+        browser::listen(help);
+    }
+    let rows = move || {
+        LIST.map(|(keys, what)| {
+            view! { <dt class="font-mono">{keys}</dt> <dd>{what}</dd> }
+        })
+        .collect_view()
+    };
+    view! {
+        <Show when=move || enabled && help.get()>
+            <div
+                role="dialog"
+                aria-label="Keyboard shortcuts"
+                class="fixed z-(--z-over) right-8 bottom-8 max-sm:right-4 w-72 max-w-[calc(100vw-2rem)] p-4 rounded-lg bg-raised shadow-over"
+            >
+                <p class="font-semibold">"Keyboard shortcuts"</p>
+                <dl class="grid grid-cols-[4rem_1fr] gap-y-1 mt-2">{rows()}</dl>
+                <p class="mt-2 text-xs text-ink-3">
+                    "They rest while you type. " <a href=paths::SETTINGS>"Turn them off"</a>
+                </p>
+            </div>
+        </Show>
+    }
+}
+
+#[cfg(feature = "hydrate")]
+mod browser {
+    use leptos::{ev, prelude::*};
+    use leptos_router::hooks::use_navigate;
+    use wasm_bindgen::JsCast;
+    use web_sys::{Element, HtmlElement, KeyboardEvent};
+
+    use super::{Act, interpret};
+
+    pub(super) fn listen(help: RwSignal<bool>) {
+        let navigate = use_navigate();
+        let after_g = StoredValue::new(false);
+        let handle = window_event_listener(ev::keydown, move |event| {
+            if rests(&event) {
+                return;
+            }
+            if event.key() == "Escape" {
+                help.set(false);
+                return;
+            }
+            let act = interpret(after_g.get_value(), &event.key());
+            after_g.set_value(act == Some(Act::Wait));
+            match act {
+                None | Some(Act::Wait) => return,
+                Some(Act::Search) => focus("#find"),
+                Some(Act::Help) => help.update(|shown| *shown = !*shown),
+                Some(Act::Go(path)) => navigate(path, Default::default()),
+                Some(Act::Row(by)) => move_row(by),
+            }
+            event.prevent_default();
+        });
+        on_cleanup(move || handle.remove());
+    }
+
+    /// Keys belong to the browser with a modifier, and to the field while one types.
+    fn rests(event: &KeyboardEvent) -> bool {
+        let typing = document()
+            .active_element()
+            .is_some_and(|element| matches!(element.tag_name().as_str(), "INPUT" | "TEXTAREA" | "SELECT"));
+        event.ctrl_key() || event.alt_key() || event.meta_key() || event.is_composing() || typing
+    }
+
+    fn focus(selector: &str) {
+        let element = document().query_selector(selector).ok().flatten();
+        if let Some(element) = element.and_then(|element| element.dyn_into::<HtmlElement>().ok()) {
+            // Nothing to do about an element that takes no focus.
+            let _ = element.focus();
+        }
+    }
+
+    fn move_row(by: i32) {
+        let Ok(rows) = document().query_selector_all("[data-row] a[data-open]") else { return };
+        let links: Vec<Element> = (0..rows.length()).filter_map(|i| rows.get(i)?.dyn_into().ok()).collect();
+        let here =
+            document().active_element().and_then(|active| links.iter().position(|link| *link == active));
+        let next = match here {
+            Some(here) => here.checked_add_signed(by as isize),
+            None => Some(0),
+        };
+        if let Some(link) = next.and_then(|next| links.get(next)?.dyn_ref::<HtmlElement>()) {
+            let _ = link.focus();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_key_decides_after_g() {
+        assert_eq!(interpret(false, "g"), Some(Act::Wait));
+        assert_eq!(interpret(true, "n"), Some(Act::Go(paths::NODES)));
+        assert_eq!(interpret(true, "c"), None);
+        assert_eq!(interpret(false, "j"), Some(Act::Row(1)));
+    }
+}

@@ -1,1 +1,196 @@
-//! What an incident cost, and where the time of a job went.
+//! Where the time of a job went, and what each incident cost.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    job::JobSpec,
+    record::{Clock, Cost, Ledger},
+    time::Time,
+};
+
+/// What the time of a job is spent on at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Use {
+    /// Steps that were not made before.
+    Kept,
+    /// Standing still: an incident is open, processes are being stopped.
+    Stalled,
+    /// Starting and loading.
+    Starting,
+    /// Steps made a second time.
+    Redone,
+    /// Waiting for resources or for the back-off; holds no accelerator.
+    Queued,
+    /// Nothing is held, or nobody knows: the clock stops.
+    Nothing,
+}
+
+/// Sums up microseconds of the whole job. Integers, so that a stored meter is the same meter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meter {
+    kept: i64,
+    stalled: i64,
+    starting: i64,
+    redone: i64,
+    queued: i64,
+}
+
+impl Meter {
+    /// Adds the time from `from` to `to`.
+    pub fn add(&mut self, what: Use, from: Time, to: Time) {
+        let micros = to.micros().saturating_sub(from.micros()).max(0);
+        let sum = match what {
+            Use::Kept => &mut self.kept,
+            Use::Stalled => &mut self.stalled,
+            Use::Starting => &mut self.starting,
+            Use::Redone => &mut self.redone,
+            Use::Queued => &mut self.queued,
+            Use::Nothing => return,
+        };
+        *sum = sum.saturating_add(micros);
+    }
+
+    /// The ledger in accelerator-seconds.
+    pub fn ledger(&self, spec: &JobSpec) -> Ledger {
+        let held = accelerators(spec);
+        let seconds = |micros: i64| micros as f64 / 1e6;
+        let all = self.kept.saturating_add(self.stalled).saturating_add(self.starting + self.redone);
+        Ledger {
+            kept: held * seconds(self.kept),
+            stalled: held * seconds(self.stalled),
+            starting: held * seconds(self.starting),
+            redone: held * seconds(self.redone),
+            diagnosing: 0.0,
+            queued_seconds: seconds(self.queued),
+            ettr: (all > 0).then(|| self.kept as f64 / all as f64),
+        }
+    }
+}
+
+/// What a job holds while it runs: its accelerators, or one slot of each replica where it takes none.
+pub fn accelerators(spec: &JobSpec) -> f64 {
+    f64::from(spec.replicas) * f64::from(spec.accelerators_per_replica.max(1))
+}
+
+/// The times of one recovery, in the order they come; those that have not come yet are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Times {
+    /// The first sign of the failure.
+    pub sign_at: Time,
+    /// It was noticed.
+    pub noticed_at: Time,
+    /// It was decided what to do; what was left had stopped, as far as the decision waited for that.
+    pub decided_at: Option<Time>,
+    /// The next launch was ordered or the next attempt submitted.
+    pub submitted_at: Option<Time>,
+    /// A new attempt had its resources; of an in-place restart the same as `decided_at`.
+    pub placed_at: Option<Time>,
+    /// All processes ran.
+    pub resources_at: Option<Time>,
+    /// The first step was printed.
+    pub first_step_at: Option<Time>,
+    /// The step that the failure had lost was made again.
+    pub caught_up_at: Option<Time>,
+}
+
+impl Times {
+    /// A failure noticed now, its first sign a little before.
+    pub fn new(sign_at: Time, noticed_at: Time) -> Self {
+        Self {
+            sign_at: sign_at.min(noticed_at),
+            noticed_at,
+            decided_at: None,
+            submitted_at: None,
+            placed_at: None,
+            resources_at: None,
+            first_step_at: None,
+            caught_up_at: None,
+        }
+    }
+
+    /// The part that is shown as the incident's clock.
+    pub fn clock(&self) -> Clock {
+        Clock {
+            noticed_at: self.noticed_at,
+            submitted_at: self.submitted_at,
+            resources_at: self.resources_at,
+            first_step_at: self.first_step_at,
+        }
+    }
+
+    /// The cost. The parts follow each other without a gap, so they add up to the time from the first sign until the
+    /// lost step was made again.
+    pub fn cost(&self, spec: &JobSpec, redone_steps: Option<u64>) -> Cost {
+        let span = |from: Option<Time>, to: Option<Time>| Some(to?.seconds_since(from?));
+        let stop = span(Some(self.noticed_at), self.decided_at);
+        let start = span(self.placed_at, self.resources_at);
+        let cost = Cost {
+            detect_seconds: Some(self.noticed_at.seconds_since(self.sign_at)),
+            save_seconds: None,
+            queue_seconds: span(self.decided_at, self.placed_at),
+            start_seconds: stop.zip(start).map(|(stop, start)| stop + start),
+            load_seconds: span(self.resources_at, self.first_step_at),
+            redo_seconds: span(self.first_step_at, self.caught_up_at),
+            redone_steps,
+            accelerator_seconds: None,
+        };
+        let held: f64 =
+            [cost.detect_seconds, cost.start_seconds.or(stop), cost.load_seconds, cost.redo_seconds]
+                .into_iter()
+                .flatten()
+                .sum();
+        Cost { accelerator_seconds: Some(held * accelerators(spec)), ..cost }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_cost_add_up_to_the_gap() {
+        let at = |seconds: u64| Some(Time(0).plus_seconds(seconds));
+        let times = Times {
+            decided_at: at(5),
+            submitted_at: at(6),
+            placed_at: at(16),
+            resources_at: at(19),
+            first_step_at: at(48),
+            caught_up_at: at(57),
+            ..Times::new(Time(0), Time(0).plus_seconds(2))
+        };
+        let mut spec = crate::chain::testing::spec(2);
+        spec.accelerators_per_replica = 4;
+        let cost = times.cost(&spec, Some(21));
+        let parts = [
+            cost.detect_seconds,
+            cost.queue_seconds,
+            cost.start_seconds,
+            cost.load_seconds,
+            cost.redo_seconds,
+        ];
+        assert_eq!(parts.map(|part| part.unwrap()), [2.0, 11.0, 6.0, 29.0, 9.0]);
+        assert_eq!(parts.into_iter().flatten().sum::<f64>(), 57.0);
+        // The queue holds nothing: 46 s on 8 accelerators.
+        assert_eq!(cost.accelerator_seconds, Some(368.0));
+    }
+
+    #[test]
+    fn the_share_of_kept_time_is_what_the_accelerators_were_held_for() {
+        let mut meter = Meter::default();
+        let at = |seconds: u64| Time(0).plus_seconds(seconds);
+        for (what, from, to) in [
+            (Use::Queued, 0, 5),
+            (Use::Starting, 5, 10),
+            (Use::Kept, 10, 100),
+            (Use::Stalled, 100, 102),
+            (Use::Redone, 102, 105),
+            (Use::Nothing, 105, 900),
+        ] {
+            meter.add(what, at(from), at(to));
+        }
+        let ledger = meter.ledger(&crate::chain::testing::spec(2));
+        assert_eq!((ledger.kept, ledger.queued_seconds, ledger.ettr), (180.0, 5.0, Some(0.9)));
+    }
+}

@@ -18,3 +18,4 @@ pub mod progress;
 pub mod record;
 pub mod sync;
 pub mod time;
+pub mod words;

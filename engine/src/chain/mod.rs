@@ -1,18 +1,83 @@
 //! The job's state machine: [`advance`] takes the whole chain, one input and the time, and returns the new chain, the
 //! effects to perform and the records to keep.
+//!
+//! A step has two halves. The input is taken: what was seen or asked is written down (`observe`, `report`, `person`). Then the
+//! chain settles: whatever its state and the time now call for happens (`settle`, `incident`, `decide`), whichever input brought it
+//! about. So nothing depends on the order in which news arrive beyond what they say, and a [`Input::Tick`] is the same as any other input.
+//!
+//! Choices:
+//! - The next attempt is created only after the one before was *seen* to be gone, so two never live, whatever the cluster does.
+//! - A budget is charged by the decision, and given back by nobody: a stop during the back-off leaves the restart used.
+//! - An in-place restart is decided when the processes of the failed launch are gone everywhere, because only then is it known to be
+//!   possible; until then the incident says what it waits for. Other actions are decided as soon as there is a verdict.
+//! - Silence proves nothing. A replica whose agent is not heard changes what is shown, never what is done, until the cluster
+//!   says what became of it. Only an incident elsewhere may give it up, after [`limits::STOP_SECONDS`].
+
+mod attempt;
+mod decide;
+mod desired;
+mod incident;
+mod judge;
+mod observe;
+mod person;
+mod report;
+mod settle;
+mod summary;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+mod turn;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    failure::Exit,
+    failure::{Exit, FailureType},
     ids::{JobId, NodeName, ReplicaName, TaskId},
     job::JobSpec,
-    record::{Queue, Record, Summary},
+    ledger::Meter,
+    nodes::Avoided,
+    policy::Refusal,
+    progress::History,
+    record::{AttemptCause, Queue, Record, State, Summary},
     sync::{Desired, PortOffer, Report},
     time::Time,
 };
+use attempt::{Attempt, Presence};
+use incident::{LiveIncident, PastFailure};
+use turn::Turn;
+
+/// Limits of waiting and of what a chain holds. Where no source is named the number is Holdfast's own.
+pub mod limits {
+    /// The gathering window: how long a verdict waits for the other replicas, milliseconds (design.md §3).
+    pub const GATHER_MILLIS: u64 = 2_000;
+    /// Between TERM and KILL when a launch is stopped, seconds.
+    pub const STOP_GRACE_SECONDS: u32 = 10;
+    /// A replica that has not stopped this long after an incident is given up, and a removal that is not done is forced,
+    /// seconds: the grace and as much again for KILL, reaping and the way there and back.
+    pub const STOP_SECONDS: u64 = 30;
+    /// From the order of a launch until all its processes must have started, seconds.
+    pub const START_SECONDS: u64 = 600;
+    /// An attempt that was accepted and that the cluster has not shown at all for this long has vanished, seconds.
+    pub const UNSEEN_SECONDS: u64 = 30;
+    /// Silence is mentioned after this long, seconds (ui.md §2).
+    pub const SILENCE_SAID_SECONDS: u64 = 120;
+    /// The state is unknown after this long, seconds (ui.md §2).
+    pub const SILENCE_UNKNOWN_SECONDS: u64 = 600;
+    /// The back-off before a resubmission doubles with every attempt in a row that made no new step, up to this, seconds. It
+    /// begins with 1 second, so that a single failure costs nothing.
+    pub const BACK_OFF_MAX_SECONDS: u64 = 60;
+    /// Exits kept for a verdict.
+    pub const EXITS: usize = 1024;
+    /// Lines of evidence kept for a verdict.
+    pub const EVIDENCE: usize = 512;
+    /// Kinds of failures remembered to notice a repeat.
+    pub const PAST_FAILURES: usize = 8;
+    /// Characters of a cluster's own words that are kept.
+    pub const TEXT_CHARS: usize = 500;
+}
 
 /// What people want. Never overwritten by what was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -220,13 +285,69 @@ pub struct Chain {
     job_id: JobId,
     spec: JobSpec,
     intent: Intent,
+    /// The newest attempt.
+    attempt: Attempt,
+    course: Course,
+    /// The newest incident, until its recovery is complete or given up.
+    incident: Option<LiveIncident>,
+    past: Vec<PastFailure>,
+    failure_type: Option<FailureType>,
+    task_restarts_used: u32,
+    in_place_total: u32,
+    /// Attempts in a row that ended without a step beyond what had been reached before.
+    fruitless: u32,
+    avoided: Avoided,
+    history: History,
+    meter: Meter,
+    /// Since when the cluster has not been heard.
+    cluster_silent: Option<Time>,
+    acknowledged: bool,
+    /// The time of the last step; the chain's time never runs backwards.
+    at: Time,
+}
+
+/// Where the chain is going.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Course {
+    /// With the newest attempt.
+    Attempt,
+    /// To another attempt, once the newest is gone and the back-off is over.
+    Next { cause: AttemptCause, not_before: Time },
+    /// To a person's end, once the newest attempt is gone.
+    Stopping,
+    /// Nowhere: it has ended.
+    Ended { state: State, why: Option<Refusal> },
+    /// It has ended and was deleted; its rows may go.
+    Forgetting { state: State },
 }
 
 impl Chain {
     /// The chain of a new job: its first attempt is ordered at once.
     pub fn start(job_id: JobId, spec: JobSpec, now: Time) -> Step {
-        let _ = (job_id, spec, now);
-        todo!()
+        let history = History::default();
+        let attempt =
+            Attempt::order(&job_id, &spec, 1, AttemptCause::Initial, BTreeSet::new(), &history, now);
+        let chain = Self {
+            job_id,
+            spec,
+            intent: Intent::Run,
+            attempt,
+            course: Course::Attempt,
+            incident: None,
+            past: Vec::new(),
+            failure_type: None,
+            task_restarts_used: 0,
+            in_place_total: 0,
+            fruitless: 0,
+            avoided: Avoided::default(),
+            history,
+            meter: Meter::default(),
+            cluster_silent: None,
+            acknowledged: false,
+            at: now,
+        };
+        Turn::begin(chain)
     }
 
     /// The job.
@@ -246,30 +367,39 @@ impl Chain {
 
     /// Everything about the job as a whole, for lists and the head of pages.
     pub fn summary(&self, now: Time) -> Summary {
-        let _ = now;
-        todo!()
+        summary::of(self, now.max(self.at))
     }
 
     /// The attempt that may exist on the cluster now; the driver observes this one.
     pub fn live_task(&self) -> Option<&TaskId> {
-        todo!()
+        (self.attempt.presence != Presence::Gone).then_some(&self.attempt.task_id)
     }
 
     /// Effects that are ordered and not yet answered, the same as were given by the step that ordered them. After a
     /// crash of the server they are performed again.
     pub fn pending_effects(&self) -> Vec<Effect> {
-        todo!()
+        match (&self.attempt.presence, &self.course) {
+            (Presence::Ordered, _) => vec![Effect::Create(self.plan())],
+            (Presence::Removing { force, .. }, _) => {
+                vec![Effect::Delete { task_id: self.attempt.task_id.clone(), force: *force }]
+            }
+            (Presence::Gone, Course::Forgetting { .. }) => vec![Effect::Forget],
+            (Presence::Gone | Presence::Exists { .. }, _) => Vec::new(),
+        }
     }
 
     /// When a [`Input::Tick`] is due next.
     pub fn wake_at(&self) -> Option<Time> {
-        todo!()
+        settle::wake_at(self)
     }
 
-    /// The newest report taken from a replica of an attempt.
+    /// The newest report taken from a replica of an attempt. Of an attempt that is not the newest every report counts as taken,
+    /// so that its last agents can let go of theirs.
     pub fn acknowledged(&self, task: &TaskId, replica: &ReplicaName) -> u64 {
-        let _ = (task, replica);
-        todo!()
+        if *task != self.attempt.task_id {
+            return i64::MAX as u64;
+        }
+        self.attempt.replica(replica).map_or(0, |index| self.attempt.replicas[index].taken)
     }
 
     /// What a replica of an attempt shall do now. `rendezvous` is the first replica's address and the port it offers; a launch
@@ -280,18 +410,41 @@ impl Chain {
         replica: &ReplicaName,
         rendezvous: Option<(&str, PortOffer)>,
     ) -> Desired {
-        let _ = (task, replica, rendezvous);
-        todo!()
+        desired::of(self, task, replica, rendezvous)
     }
 
     /// Which launch needs a rendezvous port now.
     pub fn launch_number(&self) -> u32 {
-        todo!()
+        self.attempt.launch.number
+    }
+
+    fn plan(&self) -> Plan {
+        let number = self.attempt.number;
+        Plan {
+            task_id: self.attempt.task_id.clone(),
+            number,
+            previous_task_id: (number > 1)
+                .then(|| TaskId::of_attempt(&self.spec.name, &self.job_id, number - 1)),
+            avoid: self.attempt.avoid.clone(),
+        }
     }
 }
 
 /// Advances a chain by one input. Same chain, same input, same time: same step, for ever.
 pub fn advance(chain: &Chain, input: &Input, now: Time) -> Step {
-    let _ = (chain, input, now);
-    todo!()
+    let mut turn = Turn::new(chain, now);
+    match input {
+        Input::Tick => {}
+        Input::Request { request, by } => turn.take_request(request, by),
+        Input::Created { task_id } => turn.take_created(task_id),
+        Input::Refused { task_id, text } => turn.take_refused(task_id, text),
+        Input::Observed { task_id, observation } => turn.take_observation(task_id, observation),
+        Input::Silent { task_id, replica, since } => {
+            turn.take_silence(task_id, replica.as_ref(), Some(*since));
+        }
+        Input::Heard { task_id, replica } => turn.take_silence(task_id, replica.as_ref(), None),
+        Input::Report { task_id, replica, report } => turn.take_report(task_id, replica, report),
+    }
+    turn.settle();
+    turn.finish(chain)
 }

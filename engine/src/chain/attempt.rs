@@ -1,0 +1,297 @@
+//! The newest attempt: where it is, what its replicas and its launch do.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{EndReason, incident::Gathering};
+use crate::{
+    failure::{Exit, FailureType, Phase},
+    ids::{JobId, NodeName, ReplicaName, TaskId},
+    job::{JobKind, JobSpec},
+    progress::{FIRST_STEP_LIMIT_SECONDS, History, LaunchProgress},
+    record::{
+        AttemptCause, AttemptRecord, AttemptResult, LaunchCause, LaunchRecord, ProofVerdict, Queue, State,
+    },
+    time::Time,
+};
+
+/// Whether the attempt is on the cluster: intent and observation of its object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Presence {
+    /// Its creation is ordered and not answered.
+    Ordered,
+    /// It was accepted; `seen` once the cluster has shown it.
+    Exists { since: Time, seen: bool },
+    /// Its removal is ordered; it was not seen to be gone.
+    Removing { since: Time, force: bool },
+    /// Nothing of it is there.
+    Gone,
+}
+
+/// What the attempt does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Stage {
+    /// Waits for resources.
+    Queued,
+    /// Has resources; the processes of its launch do not all run yet.
+    Starting,
+    /// They do.
+    Running,
+    /// An incident is open: everything is being stopped, evidence is gathered.
+    Failing(Box<Gathering>),
+    /// A person stopped it.
+    Stopping,
+    /// It is over, in this terminal state.
+    Over(State),
+}
+
+/// One attempt in full.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Attempt {
+    pub number: u32,
+    pub task_id: TaskId,
+    pub cause: AttemptCause,
+    pub avoid: BTreeSet<NodeName>,
+    pub presence: Presence,
+    pub stage: Stage,
+    pub submitted_at: Time,
+    pub started_at: Option<Time>,
+    pub ended_at: Option<Time>,
+    pub queue: Option<Queue>,
+    /// By index: the first is the master.
+    pub replicas: Vec<Replica>,
+    pub launch: Launch,
+    pub in_place_used: u32,
+    pub hang_used: u32,
+    pub incidents: u32,
+    pub failure_type: Option<FailureType>,
+    pub fault: Option<String>,
+    pub result: Option<AttemptResult>,
+    /// What the job had reached when the attempt began.
+    pub reached_before: Option<u64>,
+}
+
+/// One replica of the attempt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Replica {
+    pub node: Option<NodeName>,
+    /// The newest report taken from it.
+    pub taken: u64,
+    /// Its agent has reported.
+    pub ready: bool,
+    /// Since when its agent has not been heard.
+    pub silent: Option<Time>,
+    /// It is over: nothing can be started in it again.
+    pub ended: Option<Ended>,
+    /// What its processes of the current launch do.
+    pub run: Run,
+}
+
+/// How a replica ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ended {
+    pub exit: Option<Exit>,
+    pub reason: EndReason,
+}
+
+/// The processes of the current launch in one replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Run {
+    pub started: bool,
+    /// Bit n: local process n finished its work with 0. A replica has at most 64 processes.
+    pub finished: u64,
+    pub stopped: bool,
+}
+
+/// The current launch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Launch {
+    pub number: u32,
+    pub cause: LaunchCause,
+    /// When it was ordered to run: at once after an incident, for the first launch once every replica is ready.
+    pub ordered_at: Option<Time>,
+    pub started_at: Option<Time>,
+    pub ended_at: Option<Time>,
+    pub phase: Phase,
+    pub progress: LaunchProgress,
+    /// The verdict that was last told.
+    pub told: ProofVerdict,
+}
+
+impl Launch {
+    pub fn new(number: u32, cause: LaunchCause, ordered_at: Option<Time>, history: &History) -> Self {
+        Self {
+            number,
+            cause,
+            ordered_at,
+            started_at: None,
+            ended_at: None,
+            phase: Phase::Starting,
+            progress: LaunchProgress::new(history),
+            told: ProofVerdict::Pending,
+        }
+    }
+
+    /// When a launch without a step is said to make no progress.
+    pub fn first_step_due(&self) -> Option<Time> {
+        Some(self.started_at?.plus_seconds(FIRST_STEP_LIMIT_SECONDS))
+    }
+
+    pub fn record(&self, now: Time) -> LaunchRecord {
+        LaunchRecord {
+            number: self.number,
+            cause: self.cause,
+            started_at: self.started_at,
+            ended_at: self.ended_at,
+            steps: self.progress.steps(),
+            proof: self.progress.proof(self.first_step_due().is_some_and(|due| now >= due)),
+        }
+    }
+}
+
+impl Attempt {
+    /// A new attempt, to be created on the cluster.
+    pub fn order(
+        job: &JobId,
+        spec: &JobSpec,
+        number: u32,
+        cause: AttemptCause,
+        avoid: BTreeSet<NodeName>,
+        history: &History,
+        now: Time,
+    ) -> Self {
+        Self {
+            number,
+            task_id: TaskId::of_attempt(&spec.name, job, number),
+            cause,
+            avoid,
+            presence: Presence::Ordered,
+            stage: Stage::Queued,
+            submitted_at: now,
+            started_at: None,
+            ended_at: None,
+            queue: None,
+            replicas: vec![Replica::default(); spec.replicas as usize],
+            launch: Launch::new(0, LaunchCause::Initial, None, history),
+            in_place_used: 0,
+            hang_used: 0,
+            incidents: 0,
+            failure_type: None,
+            fault: None,
+            result: None,
+            reached_before: history.reached,
+        }
+    }
+
+    /// The index of a replica of this attempt.
+    pub fn replica(&self, name: &ReplicaName) -> Option<usize> {
+        let index = match name.as_str() {
+            "master-0" | "head-0" => 0,
+            other => other.strip_prefix("worker-")?.parse::<usize>().ok()?.checked_add(1)?,
+        };
+        (index < self.replicas.len()).then_some(index)
+    }
+
+    /// Its processes are wanted: it waits, starts or runs.
+    pub fn is_wanted(&self) -> bool {
+        matches!(self.stage, Stage::Queued | Stage::Starting | Stage::Running)
+    }
+
+    /// No process of the launch is left anywhere.
+    pub fn is_quiet(&self) -> bool {
+        self.replicas.iter().all(Replica::is_quiet)
+    }
+
+    /// The first replica that is over.
+    pub fn first_ended(&self) -> Option<usize> {
+        self.replicas.iter().position(|replica| replica.ended.is_some())
+    }
+
+    /// What the cluster says about a preemption, if there is one.
+    pub fn preempted(&self) -> Option<&str> {
+        self.replicas.iter().find_map(|replica| match &replica.ended {
+            Some(Ended { reason: EndReason::Preempted(text), .. }) => Some(text.as_str()),
+            _ => None,
+        })
+    }
+
+    /// The attempt's own state.
+    pub fn state(&self) -> State {
+        match self.stage {
+            Stage::Queued => State::Queued,
+            Stage::Starting if self.launch.number > 0 => State::Recovering,
+            Stage::Starting => State::Starting,
+            Stage::Running => State::Running,
+            Stage::Failing(_) => State::Recovering,
+            Stage::Stopping => State::Stopping,
+            Stage::Over(state) => state,
+        }
+    }
+
+    /// Since when none of its agents has been heard; none while one is, or before the first was.
+    pub fn silent_since(&self) -> Option<Time> {
+        if !matches!(self.stage, Stage::Starting | Stage::Running) {
+            return None;
+        }
+        let mut since = None;
+        for replica in self.replicas.iter().filter(|replica| replica.ended.is_none() && replica.ready) {
+            since = since.max(Some(replica.silent?));
+        }
+        since
+    }
+
+    pub fn record(&self) -> AttemptRecord {
+        let mut nodes: Vec<NodeName> = Vec::new();
+        for node in self.replicas.iter().filter_map(|replica| replica.node.as_ref()) {
+            if nodes.last() != Some(node) {
+                nodes.push(node.clone());
+            }
+        }
+        nodes.sort();
+        nodes.dedup();
+        AttemptRecord {
+            task_id: self.task_id.clone(),
+            number: self.number,
+            cause: self.cause,
+            state: self.state(),
+            result: self.result,
+            failure_type: self.failure_type,
+            fault: self.fault.clone(),
+            submitted_at: Some(self.submitted_at),
+            started_at: self.started_at,
+            ended_at: self.ended_at,
+            nodes,
+            avoided_nodes: self.avoid.iter().cloned().collect(),
+            in_place_restarts: self.in_place_used,
+            hang_restarts: self.hang_used,
+            queue: self.queue.clone(),
+            exit_checkpoint: None,
+        }
+    }
+}
+
+impl Replica {
+    /// No process of the launch is left in it.
+    pub fn is_quiet(&self) -> bool {
+        self.run.stopped || self.ended.is_some()
+    }
+
+    /// All its processes finished their work.
+    pub fn is_finished(&self, processes: u32) -> bool {
+        let all = u64::MAX >> (64 - processes.clamp(1, 64));
+        self.run.finished & all == all
+    }
+
+    /// All its processes count as finished: it ended with 0, whatever its last reports were.
+    pub fn finish(&mut self) {
+        self.run.finished = u64::MAX;
+    }
+}
+
+/// The name of a replica by its index.
+pub(super) fn name(kind: JobKind, index: usize) -> ReplicaName {
+    ReplicaName::of_index(kind, u32::try_from(index).unwrap_or(u32::MAX))
+}

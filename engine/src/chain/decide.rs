@@ -1,0 +1,274 @@
+//! From a verdict to a decision, and what the decision does to the chain.
+
+use super::{
+    Course, Intent,
+    attempt::{self, Launch, Run, Stage},
+    incident::Judged,
+    turn::Turn,
+};
+use crate::{
+    failure::FailureType,
+    ids::NodeName,
+    policy::{May, Need, Policy, Question, Refusal, Standing, may},
+    record::{
+        Action, AttemptCause, AttemptResult, Budget, EventKind, LaunchCause, Record, State, StrikeRecord,
+        Used,
+    },
+    words,
+};
+
+/// How budgets and switches of a chain stand.
+pub(super) fn standing(chain: &super::Chain) -> Standing {
+    let settings = &chain.spec.fault_tolerance;
+    let in_force = settings.auto_failover && settings.policy.enabled;
+    let in_place = if in_force { settings.policy.max_in_place_restarts } else { 0 };
+    let hangs = settings.hang_detection.enabled && in_force;
+    Standing {
+        auto_failover: settings.auto_failover,
+        task_restarts: Used { used: chain.task_restarts_used, allowed: settings.max_task_restarts },
+        in_place_restarts: Used { used: chain.attempt.in_place_used, allowed: in_place },
+        hang_restarts: hangs.then_some(Used {
+            used: chain.attempt.hang_used,
+            allowed: settings.hang_detection.max_in_place_restarts,
+        }),
+    }
+}
+
+impl Turn {
+    /// An open incident goes as far as it can now.
+    pub fn settle_incident(&mut self) {
+        let Stage::Failing(gathering) = &self.chain.attempt.stage else { return };
+        let (window_ends, judged) = (gathering.window_ends, gathering.judged.is_some());
+        let preempted = self.chain.attempt.preempted().map(str::to_owned);
+        if let Some(text) = preempted.filter(|_| !judged) {
+            return self.preempt(&text);
+        }
+        if !judged {
+            if !self.chain.attempt.is_quiet() && self.now < window_ends {
+                return;
+            }
+            self.judge();
+        }
+        self.decide();
+    }
+
+    fn decide(&mut self) {
+        let Stage::Failing(gathering) = &self.chain.attempt.stage else { return };
+        let Some(judged) = gathering.judged.clone() else { return };
+        let stop_ends = gathering.stop_ends;
+        let standing = standing(&self.chain);
+        let need = self.needs(&judged, standing, self.now >= stop_ends);
+        let restless = self.chain.attempt.replicas.iter().filter(|replica| !replica.is_quiet()).count();
+        let wait = (need.action == Action::RestartInPlace && restless > 0)
+            .then_some((stop_ends, Refusal::StillStopping { replicas: restless as u32 }));
+        match may(need.action, need.budget, &self.chain.intent, &standing, wait, self.now) {
+            May::NotYet { reason, .. } => self.put_off(&need, &reason),
+            May::Never { reason } => self.refuse(&need, reason),
+            May::Yes => match need.action {
+                Action::RestartInPlace => self.restart_in_place(&need, &judged),
+                Action::Resubmit => self.resubmit(&need, &judged),
+                Action::FailFast | Action::Diagnose | Action::None => {
+                    let hint = judged.verdict.hint.clone();
+                    let text = explain(&need, &[]);
+                    self.refuse(&need, Refusal::FailFast { text, hint });
+                }
+            },
+        }
+    }
+
+    fn needs(&self, judged: &Judged, standing: Standing, given_up: bool) -> Need {
+        let attempt = &self.chain.attempt;
+        let gone = attempt.first_ended().or_else(|| {
+            let restless = attempt.replicas.iter().position(|replica| !replica.is_quiet());
+            restless.filter(|_| given_up)
+        });
+        let record = self.chain.incident.as_ref().map(|live| &live.record);
+        let question = Question {
+            verdict: &judged.verdict,
+            phase: record.map_or(attempt.launch.phase, |record| record.phase),
+            step: record.and_then(|record| record.step),
+            repeat: judged.repeats,
+            replica_gone: gone.map(|index| attempt::name(self.chain.spec.kind, index).to_string()),
+            standing,
+        };
+        match Policy::of(&self.chain.spec.fault_tolerance) {
+            Some(policy) => policy.needs(&question),
+            None => Need::without_rule(0, Vec::new()),
+        }
+    }
+
+    /// The decision waits; the record says for what.
+    fn put_off(&mut self, need: &Need, reason: &Refusal) {
+        let text = reason.text();
+        let changed = self.chain.incident.as_ref().is_some_and(|live| live.record.decision.reason != text);
+        if changed {
+            let (rule, version) = (need.rule.clone(), need.policy_version);
+            self.change_incident(|live| {
+                live.record.decision.rule = rule;
+                live.record.decision.policy_version = version;
+                live.record.decision.reason = text;
+            });
+        }
+    }
+
+    /// Nothing follows: the attempt failed and the chain ends with the reason.
+    fn refuse(&mut self, need: &Need, reason: Refusal) {
+        let (action, result) = match &reason {
+            Refusal::FailFast { .. } => (Action::FailFast, AttemptResult::FailFast),
+            Refusal::AutoFailoverOff => (Action::None, AttemptResult::AutoFailoverOff),
+            Refusal::Stopped { .. } => (Action::None, AttemptResult::Stopped),
+            _ => (Action::None, AttemptResult::BudgetUsed),
+        };
+        let text = match &reason {
+            Refusal::FailFast { text, .. } => text.clone(),
+            refused => sentences(&need.refusals, &refused.text()),
+        };
+        self.write_decision(need, action, text, Budget::None, Used::default(), &[]);
+        self.close_attempt(State::Failed, result);
+        self.end(State::Failed, Some(reason));
+    }
+
+    /// A person's stop ends an incident whatever it needs: the record says so, and nothing is charged.
+    pub fn refuse_for_stop(&mut self, by: &str) {
+        let Stage::Failing(gathering) = &self.chain.attempt.stage else { return };
+        if gathering.judged.is_none() {
+            self.judge();
+        }
+        let reason = Refusal::Stopped { by: by.to_owned() };
+        let now = self.now;
+        self.change_incident(|live| {
+            live.record.decision.rule = "stopped".to_owned();
+            live.record.decision.reason = reason.text();
+            live.times.decided_at = Some(now);
+        });
+        self.close_incident();
+    }
+
+    fn restart_in_place(&mut self, need: &Need, judged: &Judged) {
+        let hang = judged.verdict.failure_type == FailureType::CommHang;
+        let attempt = &mut self.chain.attempt;
+        let used = match need.budget {
+            Budget::HangRestarts => &mut attempt.hang_used,
+            Budget::InPlaceRestarts | Budget::TaskRestarts | Budget::None => &mut attempt.in_place_used,
+        };
+        *used += 1;
+        let before = Used { used: *used - 1, allowed: standing(&self.chain).of(need.budget).allowed };
+        self.chain.in_place_total += 1;
+        self.write_decision(need, Action::RestartInPlace, explain(need, &[]), need.budget, before, &[]);
+        self.strike(judged);
+        self.end_launch();
+        self.flush_launch();
+        let now = self.now;
+        let chain = &mut self.chain;
+        let cause = if hang { LaunchCause::Hang } else { LaunchCause::Failure };
+        let number = chain.attempt.launch.number + 1;
+        chain.attempt.launch = Launch::new(number, cause, Some(now), &chain.history);
+        for replica in &mut chain.attempt.replicas {
+            replica.run = Run::default();
+        }
+        chain.attempt.stage = Stage::Starting;
+        self.change_incident(|live| {
+            live.times.submitted_at = Some(now);
+            live.times.placed_at = Some(now);
+        });
+        self.touch_attempt();
+        self.touch_launch();
+    }
+
+    fn resubmit(&mut self, need: &Need, judged: &Judged) {
+        let before = standing(&self.chain).task_restarts;
+        self.chain.task_restarts_used += 1;
+        let suspects: &[NodeName] = if need.avoid { &judged.verdict.suspects } else { &[] };
+        let outcome = self.chain.avoided.add(suspects);
+        let mut text = explain(need, &outcome.avoided);
+        if !outcome.spared.is_empty() {
+            let names: Vec<_> = outcome.spared.iter().map(NodeName::as_str).collect();
+            let cap = self.chain.avoided.cap() as u32;
+            text = format!(
+                "{text} {} not kept off: the cap is {}.",
+                words::list(&names),
+                words::count(cap, "node")
+            );
+        }
+        if judged.repeats {
+            text = format!("{text} Same error as before, no progress between: it will probably come again.");
+        }
+        self.write_decision(need, Action::Resubmit, text, Budget::TaskRestarts, before, &outcome.avoided);
+        self.strike(judged);
+        if !outcome.avoided.is_empty() {
+            let names: Vec<_> = outcome.avoided.iter().map(NodeName::as_str).collect();
+            let text = format!("The next attempts keep off {}.", words::list(&names));
+            self.event(EventKind::Node, "holdfast", &text);
+        }
+        self.close_attempt(State::Failed, AttemptResult::Resubmitted);
+        let not_before = self.after_back_off();
+        self.change_incident(|live| live.record.decision.next_at = Some(not_before));
+        self.chain.course = Course::Next { cause: AttemptCause::Failure, not_before };
+    }
+
+    /// Records the suspicion against the nodes that the evidence blames.
+    fn strike(&mut self, judged: &Judged) {
+        let Some(incident) = self.chain.incident.as_ref().map(|live| live.record.id.clone()) else { return };
+        for node in &judged.verdict.suspects {
+            self.record(Record::Strike(StrikeRecord {
+                node: node.clone(),
+                at: self.now,
+                incident: incident.clone(),
+                failure_type: judged.verdict.failure_type,
+                text: judged.verdict.fault.clone(),
+            }));
+        }
+    }
+
+    fn write_decision(
+        &mut self,
+        need: &Need,
+        action: Action,
+        reason: String,
+        charged: Budget,
+        before: Used,
+        avoid: &[NodeName],
+    ) {
+        let spends = charged != Budget::None;
+        let after = before.used + u32::from(spends);
+        let budget = match charged {
+            Budget::TaskRestarts => "Task restarts",
+            Budget::InPlaceRestarts => "In-place restarts",
+            Budget::HangRestarts => "Restarts after a hang",
+            Budget::None => "",
+        };
+        let paid =
+            if spends { format!(" {budget}: {after} of {} used.", before.allowed) } else { String::new() };
+        self.event(EventKind::Decision, "holdfast", &format!("{reason}{paid}"));
+        let now = self.now;
+        self.change_incident(|live| {
+            let decision = &mut live.record.decision;
+            decision.action = action;
+            decision.rule.clone_from(&need.rule);
+            decision.policy_version = need.policy_version;
+            decision.reason = reason;
+            decision.charged = charged;
+            decision.before = before.used;
+            decision.after = after;
+            decision.allowed = spends.then_some(before.allowed);
+            decision.avoid = avoid.to_vec();
+            live.times.decided_at = Some(now);
+        });
+    }
+
+    /// Whether a person wants the job to end.
+    pub fn is_stopped(&self) -> bool {
+        self.chain.intent != Intent::Run
+    }
+}
+
+/// The reason of a rule, after why the rules before it did not fire.
+fn explain(need: &Need, avoided: &[NodeName]) -> String {
+    sentences(&need.refusals, &need.reason(avoided))
+}
+
+fn sentences(refusals: &[Refusal], last: &str) -> String {
+    let mut all: Vec<String> = refusals.iter().map(Refusal::text).collect();
+    all.push(last.to_owned());
+    all.join(" ")
+}

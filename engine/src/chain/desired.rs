@@ -1,0 +1,50 @@
+//! What each replica shall do: read from the chain, never stored, so that it cannot disagree with it.
+
+use super::{
+    Chain,
+    attempt::{Presence, Stage},
+    limits,
+};
+use crate::{
+    ids::{ReplicaName, TaskId},
+    sync::{Desired, Launch, PortOffer},
+};
+
+pub(super) fn of(
+    chain: &Chain,
+    task: &TaskId,
+    replica: &ReplicaName,
+    rendezvous: Option<(&str, PortOffer)>,
+) -> Desired {
+    let attempt = &chain.attempt;
+    let Some(index) = attempt.replica(replica).filter(|_| attempt.task_id == *task) else {
+        return Desired::Exit;
+    };
+    if matches!(attempt.presence, Presence::Removing { .. } | Presence::Gone) {
+        return Desired::Exit;
+    }
+    let launch = &attempt.launch;
+    match &attempt.stage {
+        Stage::Stopping | Stage::Over(_) => Desired::Exit,
+        Stage::Failing(_) => Desired::Stop { launch: launch.number },
+        Stage::Queued => Desired::Wait,
+        Stage::Starting | Stage::Running => {
+            let offered = rendezvous.filter(|(_, offer)| offer.launch == launch.number);
+            let (Some(_), Some((address, offer))) = (launch.ordered_at, offered) else {
+                return Desired::Wait;
+            };
+            let processes = chain.spec.processes_per_replica;
+            Desired::Run {
+                launch: Launch {
+                    number: launch.number,
+                    master_addr: address.to_owned(),
+                    master_port: offer.port,
+                    world_size: chain.spec.world_size(),
+                    first_rank: (index as u32).saturating_mul(processes),
+                    local_world_size: processes,
+                    stop_grace_seconds: limits::STOP_GRACE_SECONDS,
+                },
+            }
+        }
+    }
+}

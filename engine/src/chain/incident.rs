@@ -1,0 +1,378 @@
+//! An incident: from the first sign, through what the replicas say about it, to the record that is kept.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    EndReason,
+    attempt::{self, Attempt, Stage},
+    judge, limits,
+    turn::Turn,
+};
+use crate::{
+    failure::{Evidence, Exit, Phase, Role, Verdict},
+    ids::{IncidentId, TaskId},
+    ledger::Times,
+    policy::Refusal,
+    record::{Action, Budget, Cost, DecisionRecord, EventKind, IncidentRecord, State},
+    time::Time,
+};
+
+/// One thing that shows a failure.
+pub(super) enum Sign {
+    /// A process ended.
+    Exit {
+        replica: usize,
+        rank: u32,
+        exit: Exit,
+        asked: bool,
+        step: Option<u64>,
+        phase: Phase,
+        evidence: Vec<Evidence>,
+    },
+    /// The main process of a replica ended, in the cluster's view; no process of it is named.
+    ReplicaExit { replica: usize, exit: Exit },
+    /// The cluster, or an agent about itself, says what happened.
+    Fact { replica: usize, reason: EndReason },
+    /// A replica's processes are gone, nobody knows why.
+    Ended { replica: usize },
+}
+
+/// An exit as it was reported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SeenExit {
+    pub replica: usize,
+    /// None where only the replica as a whole is known to have ended.
+    pub rank: Option<u32>,
+    pub exit: Exit,
+    pub asked: bool,
+    pub at: Time,
+}
+
+/// What the cluster said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SeenFact {
+    pub replica: usize,
+    pub reason: EndReason,
+}
+
+/// An open incident: what is known of it, and what it waits for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Gathering {
+    pub noticed_at: Time,
+    pub sign_at: Time,
+    /// The verdict waits for the other replicas until then.
+    pub window_ends: Time,
+    /// Replicas that have not stopped by then are given up.
+    pub stop_ends: Time,
+    pub exits: Vec<SeenExit>,
+    pub evidence: Vec<Evidence>,
+    pub facts: Vec<SeenFact>,
+    /// The first replica whose processes were gone without a word.
+    pub ended: Option<usize>,
+    pub step: Option<u64>,
+    pub phase: Option<Phase>,
+    /// Once it is made, nothing more is gathered.
+    pub judged: Option<Judged>,
+}
+
+/// A verdict that waits for its decision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Judged {
+    pub verdict: Verdict,
+    pub repeats: bool,
+}
+
+/// The newest incident with its record, as long as its recovery goes on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct LiveIncident {
+    pub task_id: TaskId,
+    pub record: IncidentRecord,
+    pub times: Times,
+    /// The newest step of the job when it failed.
+    pub reached: Option<u64>,
+}
+
+/// What is remembered of a failure to notice its repeat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PastFailure {
+    pub fingerprint: String,
+    /// The newest step of the job when it happened.
+    pub reached: Option<u64>,
+}
+
+impl Gathering {
+    fn new(now: Time) -> Self {
+        Self {
+            noticed_at: now,
+            sign_at: now,
+            window_ends: now.plus_millis(limits::GATHER_MILLIS),
+            stop_ends: now.plus_seconds(limits::STOP_SECONDS),
+            exits: Vec::new(),
+            evidence: Vec::new(),
+            facts: Vec::new(),
+            ended: None,
+            step: None,
+            phase: None,
+            judged: None,
+        }
+    }
+
+    fn take(&mut self, at: Time, sign: Sign) {
+        match sign {
+            Sign::Exit { replica, rank, exit, asked, step, phase, evidence } => {
+                self.step = self.step.max(step);
+                if !asked && !exit.is_success() {
+                    self.phase.get_or_insert(phase);
+                    self.sign_at = self.sign_at.min(at);
+                }
+                self.take_exit(SeenExit { replica, rank: Some(rank), exit, asked, at });
+                self.take_evidence(evidence);
+            }
+            Sign::ReplicaExit { replica, exit } => {
+                // Its processes said more than the code of the whole, if they could.
+                let known = |seen: &SeenExit| seen.replica == replica && !seen.asked;
+                if !self.exits.iter().any(known) {
+                    self.take_exit(SeenExit { replica, rank: None, exit, asked: false, at });
+                }
+            }
+            Sign::Fact { replica, reason } => {
+                if self.facts.len() < limits::EXITS {
+                    self.facts.push(SeenFact { replica, reason });
+                }
+            }
+            Sign::Ended { replica } => {
+                self.ended.get_or_insert(replica);
+            }
+        }
+    }
+
+    /// Exits that count push out those that were asked for.
+    fn take_exit(&mut self, seen: SeenExit) {
+        if self.exits.len() < limits::EXITS {
+            self.exits.push(seen);
+        } else if !seen.asked
+            && let Some(other) = self.exits.iter_mut().find(|other| other.asked)
+        {
+            *other = seen;
+        }
+    }
+
+    /// Root lines push out the others.
+    fn take_evidence(&mut self, lines: Vec<Evidence>) {
+        for line in lines {
+            if self.evidence.len() < limits::EVIDENCE {
+                self.evidence.push(line);
+            } else if line.role == Role::Root
+                && let Some(other) = self.evidence.iter_mut().find(|other| other.role != Role::Root)
+            {
+                *other = line;
+            }
+        }
+    }
+}
+
+impl Turn {
+    /// Takes signs of a failure: they open an incident or add to the one that is open. Afterwards, or where nobody wants the
+    /// processes any more, they mean nothing.
+    pub fn take_signs(&mut self, at: Time, signs: Vec<Sign>) {
+        if signs.is_empty() {
+            return;
+        }
+        if self.chain.attempt.is_wanted() {
+            self.open(&signs);
+        }
+        if let Stage::Failing(gathering) = &mut self.chain.attempt.stage
+            && gathering.judged.is_none()
+        {
+            for sign in signs {
+                gathering.take(at, sign);
+            }
+        }
+    }
+
+    fn open(&mut self, signs: &[Sign]) {
+        self.chain.attempt.stage = Stage::Failing(Box::new(Gathering::new(self.now)));
+        self.chain.attempt.queue = None;
+        self.touch_attempt();
+        let name = |index: usize| attempt::name(self.chain.spec.kind, index);
+        let text = match signs.first() {
+            Some(Sign::Exit { replica, rank, exit, .. }) => {
+                format!("Rank {rank} on {} ended: {exit}. The launch is stopped everywhere.", name(*replica))
+            }
+            Some(Sign::ReplicaExit { replica, exit }) => {
+                format!("{} ended: {exit}. The launch is stopped everywhere.", name(*replica))
+            }
+            Some(Sign::Fact { replica, reason }) => format!("{}: {}.", name(*replica), judge::words(reason)),
+            Some(Sign::Ended { replica }) => {
+                format!("The processes of {} were ended from outside.", name(*replica))
+            }
+            None => return,
+        };
+        self.event(EventKind::Incident, "holdfast", &text);
+    }
+
+    /// Makes the verdict and opens the record. Nothing is gathered afterwards.
+    pub fn judge(&mut self) {
+        let Stage::Failing(gathering) = &mut self.chain.attempt.stage else { return };
+        let mut gathered = std::mem::replace(gathering, Box::new(Gathering::new(self.now)));
+        let attempt = &mut self.chain.attempt;
+        let verdict = judge::verdict(&gathered, attempt, self.chain.spec.kind);
+        // No step beyond the newest of all since the same error: it would come again (R13).
+        let reached = self.chain.history.reached;
+        let repeats = repeats(&verdict, &self.chain.past, reached);
+        self.chain.past.retain(|past| past.fingerprint != verdict.fingerprint);
+        self.chain.past.push(PastFailure { fingerprint: verdict.fingerprint.clone(), reached });
+        if self.chain.past.len() > limits::PAST_FAILURES {
+            self.chain.past.remove(0);
+        }
+        attempt.incidents += 1;
+        attempt.failure_type = Some(verdict.failure_type);
+        attempt.fault = Some(verdict.fault.clone());
+        self.chain.failure_type = Some(verdict.failure_type);
+        let live = open_record(&gathered, attempt, &verdict, repeats, reached);
+        let text = format!("{}: {}.", verdict.failure_type, verdict.fault);
+        gathered.judged = Some(Judged { verdict, repeats });
+        gathered.exits = Vec::new();
+        gathered.evidence = Vec::new();
+        gathered.facts = Vec::new();
+        attempt.stage = Stage::Failing(gathered);
+        self.close_incident();
+        self.chain.incident = Some(live);
+        self.touch_attempt();
+        self.touch_incident();
+        self.event(EventKind::Incident, "holdfast", &text);
+    }
+
+    /// Changes the live incident's times or record, and what is derived from them.
+    pub fn change_incident(&mut self, change: impl FnOnce(&mut LiveIncident)) {
+        let began_after = self.chain.attempt.launch.progress.began_after();
+        let Some(live) = &mut self.chain.incident else { return };
+        change(live);
+        let redone = match (live.times.first_step_at, live.reached, began_after) {
+            (Some(_), Some(reached), Some(began)) => Some(reached.saturating_sub(began)),
+            (Some(_), None, _) => Some(0),
+            _ => None,
+        };
+        live.record.clock = live.times.clock();
+        live.record.cost = live.times.cost(&self.chain.spec, redone);
+        self.touch_incident();
+    }
+
+    /// The processes of the launch all run: the incident before it has its resources.
+    pub fn recovery_has_resources(&mut self) {
+        let now = self.now;
+        self.change_incident(|live| {
+            if live.times.placed_at.is_some() {
+                live.times.resources_at.get_or_insert(now);
+            }
+        });
+    }
+
+    /// A step was made: the first, or the one that the failure had lost.
+    pub fn follow_recovery(&mut self) {
+        let progress = &self.chain.attempt.launch.progress;
+        let (Some(_), last, now) = (progress.first_step(), progress.last_step(), self.now) else { return };
+        let Some(live) = &self.chain.incident else { return };
+        if live.times.resources_at.is_none() {
+            return;
+        }
+        let caught_up = last >= live.reached;
+        if live.times.first_step_at.is_some() && !caught_up {
+            return;
+        }
+        self.change_incident(|live| {
+            live.times.first_step_at.get_or_insert(now);
+            if caught_up {
+                live.times.caught_up_at = Some(now);
+            }
+        });
+        if caught_up {
+            self.close_incident();
+        }
+    }
+}
+
+/// Whether it is the same error without progress since. What befalls a node or a replica from outside is no error of the
+/// program and proves nothing about the next try.
+fn repeats(verdict: &Verdict, past: &[PastFailure], reached: Option<u64>) -> bool {
+    !judge::is_from_outside(verdict)
+        && past.iter().any(|past| past.fingerprint == verdict.fingerprint && reached <= past.reached)
+}
+
+fn open_record(
+    gathered: &Gathering,
+    attempt: &Attempt,
+    verdict: &Verdict,
+    repeats: bool,
+    reached: Option<u64>,
+) -> LiveIncident {
+    let root_line = verdict.evidence.iter().find(|line| line.role == Role::Root).map(|line| line.at);
+    let began = attempt.launch.ordered_at.unwrap_or(attempt.submitted_at);
+    let sign_at = root_line.map_or(gathered.sign_at, |line| line.min(gathered.sign_at)).max(began);
+    let times = Times::new(sign_at, gathered.noticed_at);
+    let phase = gathered.phase.unwrap_or(attempt.launch.phase);
+    LiveIncident {
+        task_id: attempt.task_id.clone(),
+        record: IncidentRecord {
+            id: IncidentId::of_attempt(&attempt.task_id, attempt.incidents),
+            at: gathered.noticed_at,
+            launch: attempt.launch.number,
+            failure_type: verdict.failure_type,
+            confidence: verdict.confidence,
+            phase,
+            step: gathered.step.max(attempt.launch.progress.last_step()),
+            cascade_ranks: verdict.cascade_ranks,
+            root: verdict.root.clone(),
+            fault: verdict.fault.clone(),
+            hint: verdict.hint.clone(),
+            evidence: verdict.evidence.clone(),
+            fingerprint: verdict.fingerprint.clone(),
+            repeats,
+            decision: undecided(),
+            clock: times.clock(),
+            cost: Cost::default(),
+            right: None,
+        },
+        times,
+        reached,
+    }
+}
+
+/// The place of a decision that is not made yet.
+fn undecided() -> DecisionRecord {
+    DecisionRecord {
+        action: Action::None,
+        rule: String::new(),
+        policy_version: 0,
+        reason: String::new(),
+        charged: Budget::None,
+        before: 0,
+        after: 0,
+        allowed: None,
+        avoid: Vec::new(),
+        next_at: None,
+        next_task_id: None,
+    }
+}
+
+impl Turn {
+    /// A preemption shows up: whatever was seen of it is no failure, and costs nothing (R14).
+    pub fn preempt(&mut self, text: &str) {
+        use crate::record::{AttemptCause, AttemptResult};
+        let goes_on = self.chain.spec.fault_tolerance.auto_failover;
+        let result = if goes_on { AttemptResult::Resubmitted } else { AttemptResult::AutoFailoverOff };
+        self.close_attempt(State::Stopped, result);
+        let attempt = self.chain.attempt.number;
+        self.event(EventKind::Scheduling, "cluster", &format!("Attempt {attempt} was preempted: {text}"));
+        if goes_on {
+            let not_before = self.after_back_off();
+            self.chain.course = super::Course::Next { cause: AttemptCause::Preemption, not_before };
+            let text = "It is resubmitted; a preemption is no failure and is not charged.";
+            self.event(EventKind::Decision, "holdfast", text);
+        } else {
+            let refusal = Refusal::AutoFailoverOff;
+            self.event(EventKind::Decision, "holdfast", &refusal.text());
+            self.end(State::Failed, Some(refusal));
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What the cluster says: accepted, refused, and what it shows. Levels, so that saying it twice changes nothing.
+
+use super::{
+    EndReason, Observation, ReplicaObservation, ReplicaStatus,
+    attempt::{Ended, Presence, Stage},
+    incident::Sign,
+    limits,
+    turn::{Turn, bounded},
+};
+use crate::{
+    failure::Exit,
+    ids::{ReplicaName, TaskId},
+    policy::Refusal,
+    record::{AttemptResult, EventKind, Queue, State},
+    time::Time,
+    words,
+};
+use std::collections::BTreeMap;
+
+impl Turn {
+    pub fn take_created(&mut self, task: &TaskId) {
+        if self.chain.attempt.task_id != *task {
+            return;
+        }
+        match self.chain.attempt.presence {
+            Presence::Ordered => {
+                self.chain.attempt.presence = Presence::Exists { since: self.now, seen: false };
+            }
+            // It was accepted after it was seen to be absent: an old order came through late.
+            Presence::Gone => self.remove_again(),
+            Presence::Exists { .. } | Presence::Removing { .. } => {}
+        }
+    }
+
+    pub fn take_refused(&mut self, task: &TaskId, text: &str) {
+        if self.chain.attempt.task_id != *task {
+            return;
+        }
+        match self.chain.attempt.presence {
+            Presence::Ordered => {
+                let refusal = Refusal::Refused { attempt: self.chain.attempt.number };
+                self.chain.attempt.presence = Presence::Gone;
+                let text = bounded(text);
+                self.event(EventKind::Scheduling, "cluster", &text);
+                self.event(EventKind::Decision, "holdfast", &refusal.text());
+                self.chain.attempt.fault = Some(text);
+                self.close_attempt(State::Failed, AttemptResult::Refused);
+                self.end(State::Failed, Some(refusal));
+            }
+            // Only an observation shows that what is being removed is gone.
+            Presence::Removing { .. } | Presence::Exists { .. } | Presence::Gone => {}
+        }
+    }
+
+    pub fn take_observation(&mut self, task: &TaskId, observation: &Observation) {
+        if self.chain.attempt.task_id != *task {
+            return;
+        }
+        self.chain.cluster_silent = None;
+        match observation {
+            Observation::Absent => self.take_absent(),
+            Observation::Waiting(queue) => {
+                self.see();
+                self.take_waiting(queue);
+            }
+            Observation::Placed { replicas } => {
+                self.see();
+                self.take_placed(replicas);
+            }
+        }
+    }
+
+    /// The cluster shows the attempt.
+    pub fn see(&mut self) {
+        match &mut self.chain.attempt.presence {
+            presence @ Presence::Ordered => *presence = Presence::Exists { since: self.now, seen: true },
+            Presence::Exists { seen, .. } => *seen = true,
+            Presence::Removing { .. } => {}
+            Presence::Gone => self.remove_again(),
+        }
+    }
+
+    fn take_absent(&mut self) {
+        match self.chain.attempt.presence {
+            // Not made yet, or the order was lost; it is still pending and is given again.
+            Presence::Ordered | Presence::Gone => {}
+            Presence::Removing { .. } => self.chain.attempt.presence = Presence::Gone,
+            Presence::Exists { since, seen } => {
+                let vanished = seen || self.now >= since.plus_seconds(limits::UNSEEN_SECONDS);
+                if vanished {
+                    self.vanish();
+                }
+            }
+        }
+    }
+
+    /// Someone else removed the attempt.
+    fn vanish(&mut self) {
+        self.chain.attempt.presence = Presence::Gone;
+        let reason = EndReason::Lost("the attempt was removed from the cluster by someone else".to_owned());
+        let mut fresh = Vec::new();
+        for (index, replica) in self.chain.attempt.replicas.iter_mut().enumerate() {
+            if replica.ended.is_none() {
+                replica.ended = Some(Ended { exit: None, reason: reason.clone() });
+                fresh.push(index);
+            }
+        }
+        // One fact says it all; a thousand replicas would not say more.
+        fresh.truncate(1);
+        let signs: Vec<_> =
+            fresh.into_iter().map(|replica| Sign::Fact { replica, reason: reason.clone() }).collect();
+        self.take_signs(self.now, signs);
+    }
+
+    fn take_waiting(&mut self, queue: &Queue) {
+        if let Some(nodes) = &queue.nodes {
+            self.chain.avoided.learn_total(nodes.total);
+        }
+        let attempt = &mut self.chain.attempt;
+        if attempt.stage != Stage::Queued || attempt.queue.as_ref() == Some(queue) {
+            return;
+        }
+        let news =
+            attempt.queue.as_ref().is_none_or(|old| old.reason != queue.reason || old.text != queue.text);
+        attempt.queue = Some(Queue { text: bounded(&queue.text), ..queue.clone() });
+        self.touch_attempt();
+        if news {
+            let text = format!("Attempt {} waits: {}", self.chain.attempt.number, bounded(&queue.text));
+            self.event(EventKind::Scheduling, "cluster", &text);
+        }
+    }
+
+    fn take_placed(&mut self, replicas: &BTreeMap<ReplicaName, ReplicaObservation>) {
+        let mut signs = Vec::new();
+        let mut moved = false;
+        for (name, seen) in replicas {
+            let Some(index) = self.chain.attempt.replica(name) else { continue };
+            let replica = &mut self.chain.attempt.replicas[index];
+            if replica.node.as_ref() != Some(&seen.node) {
+                replica.node = Some(seen.node.clone());
+                moved = true;
+            }
+            let ReplicaStatus::Ended { exit, reason } = &seen.status else { continue };
+            if replica.ended.is_some() {
+                continue;
+            }
+            replica.ended = Some(Ended { exit: *exit, reason: reason.clone() });
+            match (exit, reason) {
+                // It finished and its last report did not get through.
+                (Some(exit), EndReason::Exited) if exit.is_success() => replica.finish(),
+                (exit, reason) => signs.extend(signs_of(index, *exit, reason)),
+            }
+        }
+        if self.chain.attempt.is_wanted() {
+            self.place();
+            if moved {
+                self.touch_attempt();
+            }
+        }
+        self.take_signs(self.now, signs);
+    }
+
+    /// The attempt has its resources.
+    pub fn place(&mut self) {
+        if self.chain.attempt.stage != Stage::Queued {
+            return;
+        }
+        self.chain.attempt.stage = Stage::Starting;
+        self.chain.attempt.queue = None;
+        self.touch_attempt();
+        let now = self.now;
+        if self.chain.attempt.number > 1 {
+            self.change_incident(|live| {
+                live.times.placed_at.get_or_insert(now);
+            });
+        }
+        let record = self.chain.attempt.record();
+        let nodes: Vec<_> = record.nodes.iter().map(|node| node.as_str()).collect();
+        let at = if nodes.is_empty() { String::new() } else { format!(" on {}", words::list(&nodes)) };
+        let text = format!("Attempt {} has its resources{at}.", record.number);
+        self.event(EventKind::Scheduling, "cluster", &text);
+    }
+
+    /// `since` none: it is heard again.
+    pub fn take_silence(&mut self, task: &TaskId, replica: Option<&ReplicaName>, since: Option<Time>) {
+        if self.chain.attempt.task_id != *task {
+            return;
+        }
+        let Some(name) = replica else {
+            self.chain.cluster_silent = since;
+            return;
+        };
+        if let Some(index) = self.chain.attempt.replica(name) {
+            self.chain.attempt.replicas[index].silent = since;
+        }
+    }
+}
+
+/// What the end of a replica says about a failure. A plain exit is told by its code, everything else by the cluster's word.
+fn signs_of(replica: usize, exit: Option<Exit>, reason: &EndReason) -> Vec<Sign> {
+    let mut signs = Vec::new();
+    if let Some(exit) = exit.filter(|exit| !exit.is_success()) {
+        signs.push(Sign::ReplicaExit { replica, exit });
+    }
+    if *reason != EndReason::Exited || exit.is_none() {
+        signs.push(Sign::Fact { replica, reason: reason.clone() });
+    }
+    signs
+}

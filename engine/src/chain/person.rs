@@ -1,0 +1,90 @@
+//! What people ask for. A stop and a delete work in every state and win over recovery within the step.
+
+use super::{
+    Course, Intent, Request,
+    attempt::{Presence, Stage},
+    turn::Turn,
+};
+use crate::record::{AttemptCause, AttemptResult, EventKind};
+
+impl Turn {
+    pub fn take_request(&mut self, request: &Request, by: &str) {
+        match request {
+            Request::Stop { force } => self.stop(*force, by),
+            Request::Delete { force } => self.delete(*force, by),
+            Request::Resubmit => self.resubmit_by_hand(by),
+            Request::Acknowledge => {
+                if !self.chain.acknowledged {
+                    self.chain.acknowledged = true;
+                    self.event(EventKind::Person, by, "Acknowledged; no attention needed.");
+                }
+            }
+        }
+    }
+
+    fn stop(&mut self, force: bool, by: &str) {
+        if self.chain.course.has_ended() {
+            return;
+        }
+        if self.chain.intent == Intent::Run {
+            self.chain.intent = Intent::Stop { by: by.to_owned() };
+            self.event(EventKind::Person, by, if force { "Stop, at once." } else { "Stop." });
+        }
+        self.halt(force, by);
+    }
+
+    fn delete(&mut self, force: bool, by: &str) {
+        if !matches!(self.chain.intent, Intent::Delete { .. }) {
+            self.chain.intent = Intent::Delete { by: by.to_owned() };
+            self.event(EventKind::Person, by, if force { "Delete, at once." } else { "Delete." });
+        }
+        if self.chain.course.has_ended() {
+            self.remove(force);
+        } else {
+            self.halt(force, by);
+        }
+    }
+
+    /// Ends whatever goes on, towards [`Course::Stopping`].
+    fn halt(&mut self, force: bool, by: &str) {
+        self.refuse_for_stop(by);
+        match self.chain.attempt.stage {
+            Stage::Queued | Stage::Starting | Stage::Running | Stage::Failing(_) => {
+                self.chain.attempt.stage = Stage::Stopping;
+                self.chain.attempt.queue = None;
+                self.end_launch();
+            }
+            // The attempt had its own end already; only the next one is called off.
+            Stage::Over(_) => self.chain.attempt.result = Some(AttemptResult::Stopped),
+            Stage::Stopping => {}
+        }
+        self.chain.course = Course::Stopping;
+        self.touch_attempt();
+        self.close_incident();
+        self.remove(force);
+    }
+
+    fn resubmit_by_hand(&mut self, by: &str) {
+        let Course::Ended { .. } = self.chain.course else { return };
+        if matches!(self.chain.intent, Intent::Delete { .. }) {
+            return;
+        }
+        self.event(EventKind::Person, by, "Resubmit; not charged.");
+        self.chain.intent = Intent::Run;
+        self.chain.acknowledged = false;
+        // The person may have corrected what failed: what came before proves nothing about the next try.
+        self.chain.past.clear();
+        self.chain.fruitless = 0;
+        self.chain.course = Course::Next { cause: AttemptCause::Manual, not_before: self.now };
+        if self.chain.attempt.presence != Presence::Gone {
+            self.remove(false);
+        }
+    }
+}
+
+impl Course {
+    /// Nothing more happens by itself.
+    pub(super) const fn has_ended(&self) -> bool {
+        matches!(self, Self::Ended { .. } | Self::Forgetting { .. })
+    }
+}

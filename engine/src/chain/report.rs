@@ -1,0 +1,200 @@
+//! What the agents report. Each report is taken once; what is about another launch is only acknowledged.
+
+use super::{
+    EndReason,
+    attempt::{Presence, Stage},
+    incident::Sign,
+    turn::{Turn, bounded},
+};
+use crate::{
+    failure::{Evidence, Exit, Phase},
+    ids::{ReplicaName, TaskId},
+    record::{EventKind, PointsRecord, ProofVerdict, Record},
+    sync::{CheckpointEvent, Point, Report, ReportBody},
+    time::Time,
+};
+
+impl Turn {
+    pub fn take_report(&mut self, task: &TaskId, name: &ReplicaName, report: &Report) {
+        if self.chain.attempt.task_id != *task {
+            return;
+        }
+        let Some(index) = self.chain.attempt.replica(name) else { return };
+        let replica = &mut self.chain.attempt.replicas[index];
+        if report.sequence <= replica.taken {
+            return;
+        }
+        replica.taken = report.sequence;
+        replica.silent = None;
+        if matches!(self.chain.attempt.presence, Presence::Ordered | Presence::Exists { .. }) {
+            // Whoever reports exists, though the cluster may not have said so yet.
+            self.see();
+        }
+        if report.launch != self.chain.attempt.launch.number
+            && !matches!(report.body, ReportBody::Ready | ReportBody::LogLost { .. })
+        {
+            return;
+        }
+        self.take_body(index, name, report);
+    }
+
+    fn take_body(&mut self, index: usize, name: &ReplicaName, report: &Report) {
+        match &report.body {
+            ReportBody::Ready => self.take_ready(index),
+            ReportBody::Started => {
+                if self.chain.attempt.is_wanted() {
+                    self.place();
+                    let replica = &mut self.chain.attempt.replicas[index];
+                    replica.ready = true;
+                    replica.run.started = true;
+                }
+            }
+            ReportBody::StartFailed { text } => {
+                let reason = EndReason::StartError(bounded(text));
+                self.take_signs(report.at, vec![Sign::Fact { replica: index, reason }]);
+            }
+            ReportBody::Exited { rank, exit, asked, step, phase, evidence } => {
+                let process = Process { rank: *rank, exit: *exit, asked: *asked, step: *step, phase: *phase };
+                self.take_exit(index, report.at, process, evidence);
+            }
+            ReportBody::Stopped => self.take_stopped(index, report.at),
+            ReportBody::Progress { points } => self.take_points(index, name, points),
+            ReportBody::Checkpoint { event } => self.take_checkpoint(event),
+            ReportBody::Phase { phase } => self.chain.attempt.launch.phase = *phase,
+            ReportBody::LogLost { text } => {
+                let text = format!("{name}: {}", bounded(text));
+                self.event(EventKind::Warning, "holdfast", &text);
+            }
+        }
+    }
+
+    /// An agent without a process. If it had some in this launch, they are gone with the agent before it.
+    fn take_ready(&mut self, index: usize) {
+        let replica = &mut self.chain.attempt.replicas[index];
+        let lost = replica.run.started && !replica.run.stopped;
+        replica.ready = true;
+        if matches!(self.chain.attempt.stage, Stage::Failing(_)) {
+            replica.run.stopped = true;
+        } else if self.chain.attempt.is_wanted() {
+            self.place();
+            if lost && !self.is_finished(index) {
+                self.chain.attempt.replicas[index].run.stopped = true;
+                let reason = EndReason::Lost("its agent started anew, without its processes".to_owned());
+                self.take_signs(self.now, vec![Sign::Fact { replica: index, reason }]);
+            }
+        }
+    }
+
+    fn is_finished(&self, index: usize) -> bool {
+        self.chain.attempt.replicas[index].is_finished(self.chain.spec.processes_per_replica)
+    }
+
+    fn take_exit(&mut self, index: usize, at: Time, process: Process, evidence: &[Evidence]) {
+        if let Some(step) = process.step {
+            let chain = &mut self.chain;
+            chain.attempt.launch.progress.take_last_step(&mut chain.history, step);
+        }
+        let processes = self.chain.spec.processes_per_replica;
+        let local = process.rank.checked_sub(index as u32 * processes).filter(|local| *local < processes);
+        // A rank that is not of this replica is a forged or a broken report.
+        let Some(local) = local else { return };
+        if process.exit.is_success() && !process.asked {
+            self.chain.attempt.replicas[index].run.finished |= 1 << local;
+        }
+        let bad = !process.exit.is_success() && !process.asked;
+        if bad || matches!(self.chain.attempt.stage, Stage::Failing(_)) {
+            let sign = Sign::Exit {
+                replica: index,
+                rank: process.rank,
+                exit: process.exit,
+                asked: process.asked,
+                step: process.step,
+                phase: process.phase,
+                evidence: evidence.to_vec(),
+            };
+            self.take_signs(at, vec![sign]);
+        }
+    }
+
+    /// All processes of a replica are gone. Where they had not finished and none of them failed, something outside ended them.
+    fn take_stopped(&mut self, index: usize, at: Time) {
+        self.chain.attempt.replicas[index].run.stopped = true;
+        if self.chain.attempt.is_wanted() && !self.is_finished(index) {
+            self.take_signs(at, vec![Sign::Ended { replica: index }]);
+        }
+    }
+
+    fn take_points(&mut self, index: usize, name: &ReplicaName, points: &[Point]) {
+        if points.is_empty() {
+            return;
+        }
+        let chain = &mut self.chain;
+        let launch = &mut chain.attempt.launch;
+        launch.progress.take_points(&mut chain.history, index as u32, points);
+        if launch.phase == Phase::Starting {
+            launch.phase = Phase::Training;
+        }
+        let record = PointsRecord { launch: launch.number, replica: name.clone(), points: points.to_vec() };
+        let task = chain.attempt.task_id.clone();
+        self.record(Record::Points(task, record));
+        self.follow_recovery();
+        self.touch_launch();
+    }
+
+    fn take_checkpoint(&mut self, event: &CheckpointEvent) {
+        let chain = &mut self.chain;
+        let saved_before = chain.history.saved;
+        chain.attempt.launch.progress.take_checkpoint(&mut chain.history, event);
+        let path = event.path.as_deref().map(bounded).map(|path| format!(" ({path})")).unwrap_or_default();
+        if let Some(step) = event.step.filter(|step| event.loaded || saved_before < Some(*step)) {
+            let what = if event.loaded { "loaded" } else { "saved" };
+            let step = crate::words::grouped(step);
+            let text = format!("Checkpoint of step {step} {what}{path}.");
+            self.event(EventKind::Progress, "holdfast", &text);
+        }
+        self.touch_launch();
+    }
+
+    /// Tells the verdict of the recovery check when it is there or has changed.
+    pub fn tell_proof(&mut self) {
+        let launch = &self.chain.attempt.launch;
+        let proof = launch.record(self.now).proof;
+        if proof.verdict == launch.told || launch.ordered_at.is_none() {
+            return;
+        }
+        let step = proof.progress.step.map_or("no step".to_owned(), crate::words::grouped);
+        let from = proof.checkpoint.step.or(launch.progress.began_after());
+        let from = from.map_or("an unknown step".to_owned(), crate::words::grouped);
+        let number = launch.number;
+        let text = match proof.verdict {
+            ProofVerdict::Resumed => format!("Launch {number} resumed at step {from}: 4 of 4 checks passed."),
+            ProofVerdict::StartedFresh => {
+                format!("Launch {number} started from the beginning; nothing was saved before.")
+            }
+            ProofVerdict::RestartedFromZero => format!(
+                "Launch {number} restarted from 0 although a checkpoint was saved. Check the recovery command, the mount path, \
+                 the files and their permissions."
+            ),
+            ProofVerdict::OlderCheckpoint => {
+                format!("Launch {number} went on from step {from}, older than the newest checkpoint.")
+            }
+            ProofVerdict::LossJumped => {
+                format!("Launch {number}: the loss at step {step} is not what it was.")
+            }
+            ProofVerdict::NoProgress => format!("Launch {number} made no step."),
+            ProofVerdict::Pending => return,
+        };
+        self.chain.attempt.launch.told = proof.verdict;
+        self.event(EventKind::Progress, "holdfast", &text);
+        self.touch_launch();
+    }
+}
+
+/// How one process ended, without its evidence.
+struct Process {
+    rank: u32,
+    exit: Exit,
+    asked: bool,
+    step: Option<u64>,
+    phase: Phase,
+}

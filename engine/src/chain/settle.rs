@@ -1,0 +1,172 @@
+//! What the chain's own state and the time call for, whichever input brought it about.
+
+use super::{
+    Chain, Course, EndReason, Intent,
+    attempt::{self, Presence, Stage},
+    incident::Sign,
+    limits,
+    turn::Turn,
+};
+use crate::{
+    policy::Refusal,
+    record::{AttemptResult, EventKind, State},
+    time::Time,
+    words,
+};
+
+impl Turn {
+    /// Goes as far as is possible now.
+    pub fn settle(&mut self) {
+        self.settle_attempt();
+        self.settle_incident();
+        self.settle_removal();
+        self.settle_course();
+        self.tell_proof();
+    }
+
+    fn settle_attempt(&mut self) {
+        if !self.chain.attempt.is_wanted() || self.is_stopped() {
+            return;
+        }
+        if let Some(text) = self.chain.attempt.preempted().map(str::to_owned) {
+            return self.preempt(&text);
+        }
+        let processes = self.chain.spec.processes_per_replica;
+        let attempt = &mut self.chain.attempt;
+        if attempt.replicas.iter().all(|replica| replica.is_finished(processes)) {
+            return self.succeed();
+        }
+        if attempt.stage != Stage::Starting {
+            return;
+        }
+        if attempt.launch.ordered_at.is_none() && attempt.replicas.iter().all(|replica| replica.ready) {
+            attempt.launch.ordered_at = Some(self.now);
+            self.touch_launch();
+        }
+        let attempt = &self.chain.attempt;
+        if attempt.replicas.iter().all(|replica| replica.run.started || replica.is_finished(processes)) {
+            self.run();
+        } else {
+            self.check_start_limit();
+        }
+    }
+
+    /// All processes of the launch run.
+    fn run(&mut self) {
+        let (now, ready) = (self.now, self.chain.spec.world_size());
+        let attempt = &mut self.chain.attempt;
+        attempt.stage = Stage::Running;
+        attempt.started_at.get_or_insert(now);
+        attempt.launch.ordered_at.get_or_insert(now);
+        attempt.launch.started_at = Some(now);
+        attempt.launch.progress.take_resources(now, ready);
+        let text = format!(
+            "Launch {} of attempt {} runs: {}.",
+            attempt.launch.number,
+            attempt.number,
+            words::count(ready, "process").replace("processs", "processes")
+        );
+        self.event(EventKind::State, "holdfast", &text);
+        self.recovery_has_resources();
+        self.follow_recovery();
+        self.touch_attempt();
+        self.touch_launch();
+    }
+
+    /// A launch that does not come together fails the attempt. Where the missing agent is silent nothing is known.
+    fn check_start_limit(&mut self) {
+        let Some(due) = start_due(&self.chain) else { return };
+        let missing = self.chain.attempt.replicas.iter().position(|replica| !replica.run.started);
+        if let Some(replica) = missing.filter(|_| self.now >= due) {
+            let name = attempt::name(self.chain.spec.kind, replica);
+            let limit = limits::START_SECONDS;
+            let reason = EndReason::Lost(format!("{name} started no process within {limit} s"));
+            self.take_signs(self.now, vec![Sign::Fact { replica, reason }]);
+        }
+    }
+
+    fn succeed(&mut self) {
+        self.close_attempt(State::Succeeded, AttemptResult::Succeeded);
+        self.end(State::Succeeded, None);
+        let text = format!("Attempt {} finished its work.", self.chain.attempt.number);
+        self.event(EventKind::State, "holdfast", &text);
+    }
+
+    /// A removal that takes too long is forced; one that is done lets the chain go on.
+    fn settle_removal(&mut self) {
+        match self.chain.attempt.presence {
+            Presence::Removing { since, force: false }
+                if self.now >= since.plus_seconds(limits::STOP_SECONDS) =>
+            {
+                self.event(EventKind::Warning, "holdfast", "Its processes do not end; they are killed.");
+                self.remove(true);
+            }
+            Presence::Gone if self.chain.attempt.stage == Stage::Stopping => {
+                let attempt = &mut self.chain.attempt;
+                attempt.stage = Stage::Over(State::Stopped);
+                attempt.result = Some(AttemptResult::Stopped);
+                attempt.ended_at = Some(self.now);
+                self.touch_attempt();
+            }
+            _ => {}
+        }
+    }
+
+    fn settle_course(&mut self) {
+        if self.chain.attempt.presence != Presence::Gone {
+            return;
+        }
+        match (&self.chain.course, &self.chain.intent) {
+            (Course::Next { cause, not_before }, Intent::Run) if self.now >= *not_before => {
+                self.order_next(*cause);
+            }
+            (Course::Stopping, Intent::Stop { by } | Intent::Delete { by }) => {
+                let why = Some(Refusal::Stopped { by: by.clone() });
+                self.chain.course = Course::Ended { state: State::Stopped, why };
+            }
+            _ => {}
+        }
+        if let (Course::Ended { state, .. }, Intent::Delete { .. }) = (&self.chain.course, &self.chain.intent)
+        {
+            self.chain.course = Course::Forgetting { state: *state };
+            self.forget();
+        }
+    }
+}
+
+/// When a launch that was ordered must have started everywhere; none where a missing agent is silent.
+fn start_due(chain: &Chain) -> Option<Time> {
+    let attempt = &chain.attempt;
+    if attempt.stage != Stage::Starting {
+        return None;
+    }
+    let ordered = attempt.launch.ordered_at?;
+    let heard = attempt.replicas.iter().all(|replica| replica.run.started || replica.silent.is_none());
+    heard.then(|| ordered.plus_seconds(limits::START_SECONDS))
+}
+
+/// The next time at which something happens without news.
+pub(super) fn wake_at(chain: &Chain) -> Option<Time> {
+    let attempt = &chain.attempt;
+    let mut due: Vec<Option<Time>> = vec![start_due(chain)];
+    if let Stage::Failing(gathering) = &attempt.stage {
+        due.push(Some(if gathering.judged.is_none() { gathering.window_ends } else { gathering.stop_ends }));
+    }
+    if let Course::Next { not_before, .. } = &chain.course {
+        due.push(Some(*not_before));
+    }
+    if let Presence::Removing { since, force: false } = &attempt.presence {
+        due.push(Some(since.plus_seconds(limits::STOP_SECONDS)));
+    }
+    if attempt.stage == Stage::Running && attempt.launch.progress.first_step().is_none() {
+        due.push(attempt.launch.first_step_due());
+    }
+    if !chain.course.has_ended() {
+        let silences = [attempt.silent_since(), chain.cluster_silent];
+        due.extend(
+            silences.map(|since| since.map(|since| since.plus_seconds(limits::SILENCE_UNKNOWN_SECONDS))),
+        );
+    }
+    // What was due before the last step was done by it.
+    due.into_iter().flatten().filter(|at| *at > chain.at).min()
+}

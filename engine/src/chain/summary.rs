@@ -1,0 +1,236 @@
+//! The chain as people see it: states, the words beside them, and why nothing follows.
+
+use super::{Chain, Course, Intent, attempt::Stage, decide::standing, limits};
+use crate::{
+    ids::TaskId,
+    ledger::Use,
+    policy::Refusal,
+    record::{AttemptCause, Budgets, Diagnostics, QueueReason, State, Substate, Summary, WhyNot},
+    time::Time,
+    words,
+};
+
+/// The job's state.
+pub(super) fn state(chain: &Chain) -> State {
+    let attempt = &chain.attempt;
+    match &chain.course {
+        Course::Ended { state, .. } | Course::Forgetting { state } => *state,
+        Course::Stopping => State::Stopping,
+        Course::Next { cause: AttemptCause::Failure, .. } => State::Recovering,
+        Course::Next { .. } => State::Queued,
+        Course::Attempt => match attempt.stage {
+            Stage::Queued | Stage::Starting if attempt.cause == AttemptCause::Failure => State::Recovering,
+            _ => attempt.state(),
+        },
+    }
+}
+
+/// What goes on beside the state.
+pub(super) fn substate(chain: &Chain, now: Time) -> Option<Substate> {
+    let attempt = &chain.attempt;
+    let resubmitted = (attempt.number > 1).then_some(Substate::Resubmitted);
+    if chain.course.has_ended() || chain.course == Course::Stopping {
+        return resubmitted;
+    }
+    if is_unknown(chain, now) {
+        return Some(Substate::Unknown);
+    }
+    match (&chain.course, &attempt.stage) {
+        (Course::Next { .. }, _) => Some(Substate::BackOff),
+        (_, Stage::Queued)
+            if attempt.queue.as_ref().is_some_and(|queue| queue.reason == QueueReason::Unschedulable) =>
+        {
+            Some(Substate::Unschedulable)
+        }
+        (_, Stage::Starting) if attempt.launch.number > 0 => Some(Substate::InPlaceRestart),
+        _ => resubmitted,
+    }
+}
+
+/// Since when nobody has been heard who could tell how the job is.
+fn silent_since(chain: &Chain) -> Option<Time> {
+    match chain.attempt.stage {
+        // Agents that are heard tell more than the cluster.
+        Stage::Starting | Stage::Running => chain.attempt.silent_since(),
+        Stage::Queued | Stage::Failing(_) | Stage::Stopping | Stage::Over(_) => chain.cluster_silent,
+    }
+}
+
+fn is_unknown(chain: &Chain, now: Time) -> bool {
+    silent_since(chain).is_some_and(|since| now >= since.plus_seconds(limits::SILENCE_UNKNOWN_SECONDS))
+}
+
+/// What the time of the job is spent on now.
+pub(super) fn spends(chain: &Chain) -> Use {
+    if chain.course.has_ended() || is_unknown(chain, chain.at) {
+        return Use::Nothing;
+    }
+    if matches!(chain.course, Course::Next { .. }) {
+        return Use::Queued;
+    }
+    match &chain.attempt.stage {
+        Stage::Queued => Use::Queued,
+        Stage::Starting => Use::Starting,
+        Stage::Failing(_) | Stage::Stopping => Use::Stalled,
+        Stage::Over(_) => Use::Nothing,
+        Stage::Running => {
+            let progress = &chain.attempt.launch.progress;
+            match progress.last_step() {
+                None => Use::Starting,
+                Some(last) if Some(last) < chain.history.reached => Use::Redone,
+                Some(_) => Use::Kept,
+            }
+        }
+    }
+}
+
+pub(super) fn of(chain: &Chain, now: Time) -> Summary {
+    let standing = standing(chain);
+    let (state, substate) = (state(chain), substate(chain, now));
+    let mut meter = chain.meter;
+    meter.add(spends(chain), chain.at, now);
+    let attention = state == State::Failed
+        || matches!(substate, Some(Substate::Unknown | Substate::Unschedulable)) && !state.is_terminal();
+    Summary {
+        state,
+        substate,
+        tail: tail(chain, state, now),
+        mode: chain.spec.fault_tolerance.mode(),
+        original_task_id: TaskId::of_attempt(&chain.spec.name, &chain.job_id, 1),
+        latest_task_id: chain.attempt.task_id.clone(),
+        attempts_total: chain.attempt.number,
+        budgets: Budgets {
+            task_restarts: standing.task_restarts,
+            in_place_restarts: standing.in_place_restarts,
+            hang_restarts: standing.hang_restarts.unwrap_or_default(),
+            diagnostics: Diagnostics::default(),
+        },
+        why_not: why_not(chain),
+        ledger: meter.ledger(&chain.spec),
+        reached_step: chain.history.reached,
+        saved_step: chain.history.saved,
+        total_steps: chain.history.total,
+        failure_type: chain.failure_type,
+        needs_attention: attention && !chain.acknowledged,
+        stopped_by: match &chain.intent {
+            Intent::Run => None,
+            Intent::Stop { by } | Intent::Delete { by } => Some(by.clone()),
+        },
+    }
+}
+
+/// Why no restart follows, or would follow.
+fn why_not(chain: &Chain) -> Option<WhyNot> {
+    let standing = standing(chain);
+    match &chain.course {
+        Course::Ended { why, .. } => why.as_ref().map(Refusal::why_not),
+        Course::Stopping | Course::Forgetting { .. } => match &chain.intent {
+            Intent::Run => None,
+            Intent::Stop { by } | Intent::Delete { by } => {
+                Some(Refusal::Stopped { by: by.clone() }.why_not())
+            }
+        },
+        Course::Next { .. } => None,
+        Course::Attempt => {
+            let used = standing.task_restarts;
+            let refusal = if !standing.auto_failover {
+                Refusal::AutoFailoverOff
+            } else if used.left() == 0 && standing.in_place_restarts.left() == 0 {
+                Refusal::TaskRestartsUsed { allowed: used.allowed }
+            } else {
+                return None;
+            };
+            let next = format!("If attempt {} fails, nothing is restarted.", chain.attempt.number);
+            Some(WhyNot { text: refusal.text(), next })
+        }
+    }
+}
+
+/// The words beside the badge.
+fn tail(chain: &Chain, state: State, now: Time) -> String {
+    let attempt = &chain.attempt;
+    if let Some(since) = silent_since(chain).filter(|_| !chain.course.has_ended())
+        && now >= since.plus_seconds(limits::SILENCE_SAID_SECONDS)
+    {
+        return format!("last heard {} ago", words::duration(now.seconds_since(since)));
+    }
+    match state {
+        State::Queued | State::Recovering => waiting_tail(chain, now),
+        State::Starting => {
+            let ready = attempt.replicas.iter().filter(|replica| replica.ready).count();
+            format!("{ready} of {} ready", words::count(chain.spec.replicas, "replica"))
+        }
+        State::Running => match (
+            chain.history.reached.filter(|_| attempt.launch.progress.last_step().is_some()),
+            chain.history.total,
+        ) {
+            (None, _) => "no step yet".to_owned(),
+            (Some(_), total) => {
+                let last = words::grouped(attempt.launch.progress.last_step().unwrap_or_default());
+                match total {
+                    Some(total) => format!("step {last} of {}", words::grouped(total)),
+                    None => format!("step {last}"),
+                }
+            }
+        },
+        State::Saving | State::Stopping | State::Stopped => match &chain.intent {
+            Intent::Run => String::new(),
+            Intent::Stop { by } | Intent::Delete { by } => format!("by {by}"),
+        },
+        State::Succeeded => succeeded_tail(chain),
+        State::Failed => why_not(chain).map(|why| why.text).unwrap_or_default(),
+    }
+}
+
+fn waiting_tail(chain: &Chain, now: Time) -> String {
+    let attempt = &chain.attempt;
+    match (&chain.course, &attempt.stage) {
+        (Course::Next { not_before, .. }, _) => {
+            let next = attempt.number.saturating_add(1);
+            if now < *not_before {
+                let seconds = not_before.seconds_since(now).ceil();
+                format!("attempt {next} in {}", words::duration(seconds))
+            } else {
+                format!("attempt {next} follows")
+            }
+        }
+        (_, Stage::Failing(_)) => "stopping what is left".to_owned(),
+        (_, Stage::Starting) if attempt.launch.number > 0 => {
+            let standing = standing(chain);
+            let used = if attempt.launch.cause == crate::record::LaunchCause::Hang {
+                standing.hang_restarts.unwrap_or(standing.in_place_restarts)
+            } else {
+                standing.in_place_restarts
+            };
+            format!("in place {} of {}", used.used, used.allowed)
+        }
+        (_, Stage::Starting) => format!("attempt {} is starting", attempt.number),
+        _ if attempt.number > 1 => format!("attempt {} is queued", attempt.number),
+        _ => queue_tail(chain),
+    }
+}
+
+fn queue_tail(chain: &Chain) -> String {
+    let Some(queue) = &chain.attempt.queue else { return "waits for the cluster".to_owned() };
+    let mut parts = Vec::new();
+    if let (Some(needs), Some(nodes)) = (queue.needs_nodes, &queue.nodes) {
+        parts.push(format!("needs {}, {} free", words::count(needs, "node"), nodes.free));
+    }
+    if let Some(position) = queue.position {
+        parts.push(format!("position {position}"));
+    }
+    if parts.is_empty() { queue.text.clone() } else { parts.join("; ") }
+}
+
+fn succeeded_tail(chain: &Chain) -> String {
+    let mut parts = Vec::new();
+    let resubmissions = chain.attempt.number - 1;
+    if resubmissions > 0 {
+        parts.push(words::count(resubmissions, "resubmission"));
+    }
+    if chain.in_place_total > 0 {
+        parts.push(words::count(chain.in_place_total, "in-place restart"));
+    }
+    let parts: Vec<_> = parts.iter().map(String::as_str).collect();
+    if parts.is_empty() { String::new() } else { format!("after {}", words::list(&parts)) }
+}

@@ -1,0 +1,6 @@
+//! Scenarios of scenarios.md, by their numbers, and random histories.
+
+mod people;
+mod random;
+mod recovery;
+mod watching;

@@ -1,0 +1,180 @@
+use crate::{
+    chain::{testing::*, *},
+    failure::FailureType::{AppError, HwNode},
+    record::{Action, AttemptResult, Substate},
+    sync::ReportBody,
+};
+
+/// A job brought into each state there is.
+fn in_every_state() -> Vec<(&'static str, World)> {
+    let mut all = Vec::new();
+    let mut add = |name, prepare: fn(&mut World)| {
+        let mut world = World::new(full(2, 2));
+        prepare(&mut world);
+        all.push((name, world));
+    };
+    add("ordered", |_| {});
+    add("queued", |world| {
+        let task_id = world.task();
+        world.give(Input::Created { task_id });
+    });
+    add("starting", |world| {
+        let task_id = world.task();
+        world.give(Input::Created { task_id }).placed(&[]);
+    });
+    add("running", |world| {
+        world.up().steps(1, 10);
+    });
+    add("gathering", |world| {
+        world.up().exit(0, 1, vec![]);
+    });
+    add("waiting for peers to stop", |world| {
+        let line = world.line(0, AppError, "ValueError");
+        world.up().exit(0, 1, line).after(2.0);
+    });
+    add("restarting in place", |world| {
+        world.up().crash(0, AppError);
+    });
+    add("backing off", |world| {
+        world.up().crash(0, HwNode);
+    });
+    add("backing off, the old attempt gone", |world| {
+        world.up().crash(0, HwNode).observe(Observation::Absent);
+    });
+    add("succeeded", |world| {
+        world.up().exit(0, 0, vec![]).exit(1, 0, vec![]);
+    });
+    add("failed", |world| {
+        world.up().crash(0, crate::failure::FailureType::OomGpu).observe(Observation::Absent);
+    });
+    add("stopped", |world| {
+        world.up().ask(Request::Stop { force: false }).observe(Observation::Absent);
+    });
+    all
+}
+
+#[test]
+fn a_stop_works_in_every_state_and_wins_over_recovery_s77() {
+    for (name, mut world) in in_every_state() {
+        let ended = world.chain.course.has_ended();
+        let before = world.state().0;
+        world.ask(Request::Stop { force: false });
+        assert!(!world.effects.iter().any(|effect| matches!(effect, Effect::Create(_))), "{name}");
+        world.gone().after(100.0);
+        let want = if ended { before } else { State::Stopped };
+        assert_eq!(world.state().0, want, "{name}");
+        if !ended {
+            assert_eq!(world.why_not(), "Stopped by user-1; a manual stop is never resubmitted.", "{name}");
+            assert_eq!(world.attempts().last().unwrap().result, Some(AttemptResult::Stopped), "{name}");
+            assert!(!world.chain.summary(world.now).needs_attention, "{name}");
+        }
+        assert!(world.chain.live_task().is_none(), "{name}");
+        assert!(world.chain.wake_at().is_none(), "{name}");
+    }
+}
+
+#[test]
+fn a_delete_works_in_every_state_and_forgets_once_all_is_gone() {
+    for (name, mut world) in in_every_state() {
+        world.ask(Request::Delete { force: true });
+        if world.chain.live_task().is_some() {
+            assert!(
+                matches!(world.chain.pending_effects().as_slice(), [Effect::Delete { force: true, .. }]),
+                "{name}"
+            );
+            world.observe(Observation::Absent);
+        }
+        assert_eq!(world.effects, [Effect::Forget], "{name}");
+        assert_eq!(world.chain.pending_effects(), [Effect::Forget], "{name}");
+        world.ask(Request::Resubmit);
+        assert!(world.effects.is_empty(), "{name}: what is deleted is not resubmitted");
+    }
+}
+
+#[test]
+fn an_incident_that_a_stop_cut_off_is_recorded_with_that_reason() {
+    let mut world = World::new(full(2, 2));
+    let line = world.line(0, AppError, "ValueError");
+    world.up().exit(0, 1, line).ask(Request::Stop { force: false });
+    let incident = &world.incidents()[0];
+    assert_eq!((incident.failure_type, incident.decision.action), (AppError, Action::None));
+    assert_eq!(incident.decision.reason, "Stopped by user-1; a manual stop is never resubmitted.");
+    assert_eq!(world.state().0, State::Stopping);
+    assert_eq!(world.desired(0), Desired::Exit);
+}
+
+#[test]
+fn a_stop_that_takes_too_long_is_forced_and_a_person_can_force_it_at_once() {
+    let mut world = World::new(full(2, 2));
+    world.up().ask(Request::Stop { force: false });
+    assert!(matches!(world.effects.as_slice(), [Effect::Delete { force: false, .. }]));
+    world.ask(Request::Stop { force: false });
+    assert!(world.effects.is_empty(), "asked twice, done once");
+    world.after(30.0);
+    assert!(matches!(world.effects.as_slice(), [Effect::Delete { force: true, .. }]));
+    let mut world = World::new(full(2, 2));
+    world.up().ask(Request::Stop { force: false }).ask(Request::Stop { force: true });
+    assert!(matches!(world.effects.as_slice(), [Effect::Delete { force: true, .. }]));
+}
+
+#[test]
+fn what_is_created_after_a_stop_is_removed_again() {
+    let mut world = World::new(full(2, 2));
+    world.ask(Request::Stop { force: false }).observe(Observation::Absent);
+    assert_eq!(world.state().0, State::Stopped);
+    let task_id = world.task();
+    world.give(Input::Created { task_id });
+    assert!(matches!(world.effects.as_slice(), [Effect::Delete { .. }]));
+    assert_eq!(world.state().0, State::Stopped);
+    world.observe(Observation::Absent);
+    assert!(world.chain.live_task().is_none());
+}
+
+#[test]
+fn a_person_reopens_an_ended_chain_uncharged_and_nothing_is_refilled() {
+    let mut world = World::new(full(2, 1));
+    world.up().steps(1, 10).crash(0, HwNode).gone().up().steps(11, 20).crash(0, HwNode);
+    assert_eq!(world.state().0, State::Failed);
+    world.ask(Request::Resubmit);
+    assert_eq!(world.state(), (State::Queued, Some(Substate::BackOff)));
+    assert!(world.effects.is_empty(), "not before the old one is gone");
+    world.observe(Observation::Absent);
+    assert!(matches!(world.effects.as_slice(), [Effect::Create(_)]));
+    let attempts = world.attempts();
+    assert_eq!((attempts[2].cause, attempts[2].number), (AttemptCause::Manual, 3));
+    let budgets = world.chain.summary(world.now).budgets;
+    assert_eq!((budgets.task_restarts.used, budgets.task_restarts.allowed), (1, 1));
+    world.up().steps(21, 30).crash(0, HwNode);
+    assert_eq!(world.why_not(), "The 1 task restart is used.");
+}
+
+#[test]
+fn a_running_job_is_not_resubmitted() {
+    let mut world = World::new(full(2, 1));
+    world.up().ask(Request::Resubmit);
+    assert!(world.effects.is_empty());
+    assert_eq!(world.attempts().len(), 1);
+}
+
+#[test]
+fn attention_is_needed_until_acknowledged_or_resubmitted() {
+    let mut world = World::new(spec(2));
+    world.up().crash(0, AppError);
+    assert!(world.chain.summary(world.now).needs_attention);
+    world.ask(Request::Acknowledge);
+    assert!(!world.chain.summary(world.now).needs_attention);
+    world.ask(Request::Resubmit).gone().up().crash(0, AppError);
+    assert!(world.chain.summary(world.now).needs_attention);
+}
+
+#[test]
+fn a_save_during_the_stop_is_what_the_next_attempt_expects() {
+    let mut world = World::new(full(2, 1));
+    world.up().steps(1, 10).checkpoint(false, 5).ask(Request::Stop { force: false });
+    world.checkpoint(false, 10).observe(Observation::Absent).ask(Request::Resubmit);
+    world.up();
+    let launches = world.launches(&world.task());
+    assert_eq!(launches[0].proof.checkpoint.expected, Some(10));
+    assert_eq!(world.chain.summary(world.now).saved_step, Some(10));
+    world.all(&ReportBody::Stopped);
+}

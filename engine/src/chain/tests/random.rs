@@ -1,0 +1,203 @@
+//! Random histories: late, repeated, forged and contradicting inputs in any order. [`World::give`] asserts the invariants after
+//! every step; the seed of a failing history is in its message.
+
+use crate::{
+    chain::{testing::*, *},
+    failure::{FailureType, Phase},
+    record::{NodeCounts, QueueReason},
+    sync::{CheckpointEvent, Point, ReportBody},
+};
+
+/// A small generator (xorshift64*), so that a history is its seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % sides
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.roll(100) < percent
+    }
+
+    fn pick<T: Clone>(&mut self, items: &[T]) -> T {
+        items[self.roll(items.len() as u64) as usize].clone()
+    }
+}
+
+fn random_spec(dice: &mut Dice) -> JobSpec {
+    let replicas = 1 + dice.roll(3) as u32;
+    let mut spec = match dice.roll(4) {
+        0 => spec(replicas),
+        1 => basic(replicas, dice.roll(4) as u32),
+        _ => full(replicas, dice.roll(4) as u32),
+    };
+    spec.processes_per_replica = 1 + dice.roll(2) as u32;
+    spec.fault_tolerance.policy.max_in_place_restarts = dice.roll(3) as u32;
+    if dice.chance(30) {
+        spec.fault_tolerance.policy.policy_type = "on_any_failure".to_owned();
+    }
+    spec
+}
+
+fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
+    let processes = world.chain.spec.processes_per_replica;
+    let step = dice.roll(60);
+    let phase = dice.pick(&[Phase::Starting, Phase::Training, Phase::Saving]);
+    match dice.roll(14) {
+        0 | 1 => ReportBody::Ready,
+        2..=4 => ReportBody::Started,
+        5 => ReportBody::Stopped,
+        6 => ReportBody::StartFailed { text: "no such file".to_owned() },
+        7 | 8 => {
+            let failure_type = dice.pick(&FailureType::ALL);
+            let evidence = if dice.chance(60) { world.line(index, failure_type, "it broke") } else { vec![] };
+            ReportBody::Exited {
+                rank: index as u32 * processes + dice.roll(3) as u32,
+                exit: Exit::from_code(dice.pick(&[0, 0, 1, 1, 137, -15])),
+                asked: dice.chance(25),
+                step: dice.chance(50).then_some(step),
+                phase,
+                evidence,
+            }
+        }
+        9 | 10 => ReportBody::Progress {
+            points: vec![Point {
+                step,
+                at: world.now,
+                loss: dice.pick(&[None, Some(0.1), Some(1.0 / 3.0)]),
+                samples: None,
+                total: dice.chance(50).then_some(60),
+            }],
+        },
+        11 | 12 => ReportBody::Checkpoint {
+            event: CheckpointEvent {
+                at: world.now,
+                loaded: dice.chance(40),
+                step: dice.chance(80).then_some(step),
+                path: None,
+            },
+        },
+        _ => ReportBody::Phase { phase },
+    }
+}
+
+fn random_reason(dice: &mut Dice) -> EndReason {
+    let text = || "because".to_owned();
+    match dice.roll(8) {
+        0 | 1 => EndReason::Exited,
+        2 => EndReason::OomKilled,
+        3 => EndReason::Preempted(text()),
+        4 => EndReason::Evicted(text()),
+        5 => EndReason::NodeLost(text()),
+        6 => EndReason::StartError(text()),
+        _ => EndReason::Lost(text()),
+    }
+}
+
+fn random_observation(dice: &mut Dice, world: &World) -> Observation {
+    match dice.roll(10) {
+        0..=2 => Observation::Absent,
+        3 => Observation::Waiting(Queue {
+            reason: dice.pick(&[QueueReason::Busy, QueueReason::Unschedulable]),
+            text: "busy".to_owned(),
+            position: None,
+            needs_nodes: None,
+            nodes: dice
+                .chance(50)
+                .then_some(NodeCounts { total: dice.roll(6) as u32, ..NodeCounts::default() }),
+        }),
+        _ => Observation::Placed {
+            replicas: (0..world.chain.spec.replicas as usize)
+                .map(|index| {
+                    let status = if dice.chance(8) {
+                        let exit = dice.pick(&[None, Some(Exit::Code(0)), Some(Exit::Code(1))]);
+                        ReplicaStatus::Ended { exit, reason: random_reason(dice) }
+                    } else {
+                        ReplicaStatus::Running
+                    };
+                    let node = node(dice.roll(5) as usize);
+                    (world.name(index), ReplicaObservation { node, status })
+                })
+                .collect(),
+        },
+    }
+}
+
+fn random_input(dice: &mut Dice, world: &World, sequence: &mut u64) -> Input {
+    let number = u64::from(world.chain.attempt.number);
+    let number = if dice.chance(6) { 1 + dice.roll(number + 1) } else { number };
+    let task_id = TaskId::of_attempt(&world.chain.spec.name, &world.chain.job_id, number as u32);
+    let index = dice.roll(u64::from(world.chain.spec.replicas)) as usize;
+    match dice.roll(40) {
+        0..=3 => Input::Tick,
+        4 => {
+            let force = dice.chance(30);
+            let request = match dice.roll(12) {
+                0 | 1 => Request::Stop { force },
+                2 => Request::Delete { force },
+                3..=9 => Request::Resubmit,
+                _ => Request::Acknowledge,
+            };
+            Input::Request { request, by: "user-1".to_owned() }
+        }
+        5..=7 => Input::Created { task_id },
+        8 if dice.chance(20) => Input::Refused { task_id, text: "no".to_owned() },
+        9..=14 => Input::Observed { task_id, observation: random_observation(dice, world) },
+        15 => {
+            Input::Silent { task_id, replica: dice.chance(80).then(|| world.name(index)), since: world.now }
+        }
+        16 => Input::Heard { task_id, replica: dice.chance(80).then(|| world.name(index)) },
+        _ => {
+            // Some are repeated, some come out of order, some are of another launch.
+            *sequence += 1;
+            let back = if dice.chance(10) { dice.roll(4) } else { 0 };
+            let launch = world.chain.launch_number();
+            let report = Report {
+                sequence: sequence.saturating_sub(back),
+                at: world.now,
+                launch: if dice.chance(6) { dice.roll(4) as u32 } else { launch },
+                body: random_body(dice, world, index),
+            };
+            Input::Report { task_id, replica: world.name(index), report }
+        }
+    }
+}
+
+#[test]
+fn whatever_happens_in_whatever_order_the_invariants_hold() {
+    let mut ends = std::collections::BTreeMap::<String, u32>::new();
+    for seed in 1..=600u64 {
+        let history = std::panic::catch_unwind(|| {
+            let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+            let mut world = World::new(random_spec(&mut dice));
+            let mut sequence = 0;
+            for _ in 0..120 {
+                let micros = match dice.roll(20) {
+                    0 => dice.roll(700_000_000),
+                    1..=3 => dice.roll(40_000_000),
+                    _ => dice.roll(500_000),
+                };
+                world.now = Time(world.now.0 + micros as i64);
+                let input = random_input(&mut dice, &world, &mut sequence);
+                world.give(input);
+            }
+            format!("{:?} in place {}", world.state().0, world.chain.in_place_total.min(1))
+        });
+        match history {
+            Ok(end) => *ends.entry(end).or_default() += 1,
+            Err(why) => {
+                eprintln!("the seed of this history is {seed}");
+                std::panic::resume_unwind(why);
+            }
+        }
+    }
+    // The histories reach what they are meant to test.
+    for state in ["Succeeded", "Failed", "Stopped", "Running", "Recovering"] {
+        assert!(ends.keys().any(|end| end.starts_with(state)), "{state} in {ends:?}");
+    }
+    assert!(ends.keys().any(|end| end.ends_with("in place 1")), "{ends:?}");
+}

@@ -1,0 +1,187 @@
+use crate::{
+    chain::{testing::*, *},
+    failure::{FailureType::AppError, Phase},
+    record::{NodeCounts, ProofVerdict, QueueReason, Substate},
+    sync::ReportBody,
+};
+
+fn silent(world: &mut World, replica: Option<usize>) {
+    let input = Input::Silent {
+        task_id: world.task(),
+        replica: replica.map(|index| world.name(index)),
+        since: world.now,
+    };
+    world.give(input);
+}
+
+#[test]
+fn agents_that_are_not_heard_make_the_state_unknown_and_nothing_restarts_s15() {
+    let mut world = World::new(full(2, 2));
+    world.up().steps(1, 10);
+    silent(&mut world, Some(0));
+    silent(&mut world, Some(1));
+    world.after(119.0);
+    assert_eq!(world.chain.summary(world.now).tail, "step 10 of 200");
+    world.after(1.0);
+    assert_eq!(world.chain.summary(world.now).tail, "last heard 2 min ago");
+    assert_eq!(world.state(), (State::Running, None));
+    world.after(480.0);
+    assert_eq!(world.state(), (State::Running, Some(Substate::Unknown)));
+    assert!(world.chain.summary(world.now).needs_attention);
+    world.after(100_000.0);
+    assert!(world.incidents().is_empty() && world.attempts().len() == 1);
+    world.give(Input::Heard { task_id: world.task(), replica: Some(world.name(1)) });
+    assert_eq!(world.state(), (State::Running, None));
+}
+
+#[test]
+fn one_silent_agent_among_others_that_are_heard_is_not_unknown() {
+    let mut world = World::new(full(2, 2));
+    world.up().steps(1, 10);
+    silent(&mut world, Some(1));
+    world.after(1000.0);
+    assert_eq!(world.state(), (State::Running, None));
+}
+
+#[test]
+fn a_rank_that_finished_and_then_falls_silent_is_no_failure_s18() {
+    let mut world = World::new(full(2, 2));
+    world.up().steps(1, 10).exit(1, 0, vec![]).report(1, ReportBody::Stopped);
+    silent(&mut world, Some(1));
+    world.after(1000.0);
+    assert!(world.incidents().is_empty());
+    world.exit(0, 0, vec![]);
+    assert_eq!(world.state().0, State::Succeeded);
+}
+
+#[test]
+fn processes_that_we_ended_are_no_failures_s19() {
+    let mut world = World::new(full(2, 2));
+    world.up().steps(1, 10);
+    let asked = ReportBody::Exited {
+        rank: 1,
+        exit: Exit::from_code(143),
+        asked: true,
+        step: Some(10),
+        phase: Phase::Training,
+        evidence: vec![],
+    };
+    world.report(1, asked.clone());
+    assert!(world.incidents().is_empty());
+    assert_eq!(world.state().0, State::Running);
+    world.ask(Request::Stop { force: false });
+    world.report(1, asked).exit(0, 137, vec![]).all(&ReportBody::Stopped);
+    world.placed(&[(0, EndReason::Lost("killed".to_owned()))]);
+    assert!(world.incidents().is_empty());
+    world.observe(Observation::Absent);
+    assert_eq!(world.state().0, State::Stopped);
+}
+
+#[test]
+fn a_report_is_taken_once_and_one_of_another_launch_only_acknowledged() {
+    let mut world = World::new(full(2, 2));
+    world.up().steps(1, 10);
+    let (task, name) = (world.task(), world.name(0));
+    assert_eq!(world.chain.acknowledged(&task, &name), 3);
+    let report = Report {
+        sequence: 3,
+        at: world.now,
+        launch: 0,
+        body: ReportBody::StartFailed { text: "no such file".to_owned() },
+    };
+    let input = |report: &Report| Input::Report {
+        task_id: task.clone(),
+        replica: name.clone(),
+        report: report.clone(),
+    };
+    world.give(input(&report));
+    assert_eq!(world.state().0, State::Running);
+    world.give(input(&Report { sequence: 4, launch: 7, ..report }));
+    assert_eq!(world.state().0, State::Running);
+    assert_eq!(world.chain.acknowledged(&task, &name), 4);
+    let other = TaskId::new("other").unwrap();
+    assert_eq!(world.chain.desired(&other, &name, None), Desired::Exit);
+}
+
+#[test]
+fn a_rank_that_is_not_of_the_replica_is_not_believed() {
+    let mut world = World::new(full(2, 2));
+    world.up();
+    let forged = ReportBody::Exited {
+        rank: 0,
+        exit: Exit::from_code(1),
+        asked: false,
+        step: None,
+        phase: Phase::Training,
+        evidence: vec![],
+    };
+    world.report(1, forged);
+    assert_eq!(world.state().0, State::Running);
+}
+
+#[test]
+fn a_server_that_was_away_at_any_step_gives_its_pending_effects_again_s17() {
+    let mut world = World::new(full(2, 2));
+    let first = world.effects.clone();
+    assert_eq!(world.chain.pending_effects(), first);
+    let task_id = world.task();
+    world.give(Input::Created { task_id: task_id.clone() }).give(Input::Created { task_id });
+    assert!(world.chain.pending_effects().is_empty());
+    world.up().crash(0, crate::failure::FailureType::HwNode);
+    let delete = world.chain.pending_effects();
+    assert!(matches!(delete.as_slice(), [Effect::Delete { .. }]));
+    world.after(5.0);
+    assert_eq!(world.chain.pending_effects(), delete, "until it is seen to be gone");
+    assert_eq!(world.attempts().len(), 1);
+    world.observe(Observation::Absent);
+    assert_eq!(world.attempts().len(), 2, "a restart of the server is none of the job");
+}
+
+#[test]
+fn why_it_waits_is_kept_and_said_when_it_changes() {
+    let mut world = World::new(full(2, 2));
+    let mut queue = Queue {
+        reason: QueueReason::Busy,
+        text: "2 of 4 slots are free".to_owned(),
+        position: Some(1),
+        needs_nodes: Some(4),
+        nodes: Some(NodeCounts { total: 16, busy: 13, avoided: 0, free: 3 }),
+    };
+    world.observe(Observation::Waiting(queue.clone())).observe(Observation::Waiting(queue.clone()));
+    assert_eq!(world.chain.summary(world.now).tail, "needs 4 nodes, 3 free; position 1");
+    let waits = |world: &World| world.events().iter().filter(|event| event.text.contains("waits")).count();
+    assert_eq!(waits(&world), 1);
+    queue.reason = QueueReason::Unschedulable;
+    world.observe(Observation::Waiting(queue));
+    assert_eq!(waits(&world), 2);
+    assert_eq!(world.state(), (State::Queued, Some(Substate::Unschedulable)));
+    assert!(world.chain.summary(world.now).needs_attention);
+}
+
+#[test]
+fn an_agent_that_starts_anew_without_its_processes_has_lost_them() {
+    let mut world = World::new(full(2, 2));
+    world.up().steps(1, 10).report(1, ReportBody::Ready);
+    assert!(matches!(world.desired(0), Desired::Stop { .. }));
+    world.report(0, ReportBody::Stopped);
+    assert_eq!(world.incidents().len(), 1);
+}
+
+#[test]
+fn a_restart_at_0_is_not_called_a_recovery_s68() {
+    for (loaded, first, want) in [
+        (None, 1, ProofVerdict::RestartedFromZero),
+        (Some(24_000), 24_001, ProofVerdict::Resumed),
+        (Some(12_000), 12_001, ProofVerdict::OlderCheckpoint),
+    ] {
+        let mut world = World::new(full(2, 2));
+        world.up().steps(24_290, 24_300).checkpoint(false, 24_000).crash(0, AppError);
+        world.all(&ReportBody::Started);
+        if let Some(step) = loaded {
+            world.checkpoint(true, step);
+        }
+        world.steps(first, first + 1).checkpoint(false, first + 1);
+        let proof = world.launches(&world.task()).pop().unwrap().proof;
+        assert_eq!(proof.verdict, want, "{proof:?}");
+    }
+}

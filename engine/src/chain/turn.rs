@@ -1,0 +1,222 @@
+//! One step in the making: the chain being changed, and what is collected on the way.
+
+use super::{
+    Chain, Course, Effect, Step,
+    attempt::{Attempt, Presence, Stage},
+    limits, summary,
+};
+use crate::{
+    policy::Refusal,
+    record::{AttemptCause, AttemptResult, EventKind, EventRecord, Record, State},
+    time::Time,
+    words,
+};
+
+/// The step being made.
+pub(super) struct Turn {
+    pub chain: Chain,
+    pub now: Time,
+    effects: Vec<Effect>,
+    records: Vec<Record>,
+    /// Whether the record of the attempt, of the launch, of the incident has to be written.
+    touched: Touched,
+}
+
+#[derive(Default)]
+struct Touched {
+    attempt: bool,
+    launch: bool,
+    incident: bool,
+}
+
+impl Turn {
+    pub fn new(chain: &Chain, now: Time) -> Self {
+        let mut chain = chain.clone();
+        let now = now.max(chain.at);
+        chain.meter.add(summary::spends(&chain), chain.at, now);
+        chain.at = now;
+        Self { chain, now, effects: Vec::new(), records: Vec::new(), touched: Touched::default() }
+    }
+
+    /// The first step of a new chain.
+    pub fn begin(chain: Chain) -> Step {
+        let mut turn = Self::new(&chain, chain.at);
+        turn.touch_attempt();
+        turn.effects.push(Effect::Create(turn.chain.plan()));
+        turn.event(EventKind::State, "holdfast", "Attempt 1 was submitted.");
+        turn.finish(&chain)
+    }
+
+    /// Ends the step: what was touched becomes records, changed states become events.
+    pub fn finish(mut self, before: &Chain) -> Step {
+        self.flush();
+        let (old, new) = (summary::state(before), summary::state(&self.chain));
+        if old != new {
+            let text = format!("The job went from {} to {}.", old.as_str(), new.as_str());
+            self.event(EventKind::State, "holdfast", &text);
+        }
+        Step { chain: self.chain, effects: self.effects, records: self.records }
+    }
+
+    /// Writes the records of what was touched so far, before the newest attempt is replaced.
+    fn flush(&mut self) {
+        let Touched { attempt, launch, incident } = std::mem::take(&mut self.touched);
+        let newest = &self.chain.attempt;
+        if attempt {
+            self.records.push(Record::Attempt(newest.record()));
+        }
+        if launch && newest.launch.ordered_at.is_some() {
+            self.records.push(Record::Launch(newest.task_id.clone(), newest.launch.record(self.now)));
+        }
+        if let Some(live) = self.chain.incident.as_ref().filter(|_| incident) {
+            self.records.push(Record::Incident(live.task_id.clone(), live.record.clone()));
+        }
+    }
+
+    /// Writes the incident's record now and lets go of it.
+    pub fn close_incident(&mut self) {
+        if let Some(live) = self.chain.incident.take() {
+            self.touched.incident = false;
+            self.records.push(Record::Incident(live.task_id, live.record));
+        }
+    }
+
+    pub fn touch_attempt(&mut self) {
+        self.touched.attempt = true;
+    }
+
+    pub fn touch_launch(&mut self) {
+        self.touched.launch = true;
+    }
+
+    pub fn touch_incident(&mut self) {
+        self.touched.incident = true;
+    }
+
+    /// Writes the launch's record now, before the next launch takes its place.
+    pub fn flush_launch(&mut self) {
+        self.touched.launch = true;
+        self.flush();
+    }
+
+    pub fn record(&mut self, record: Record) {
+        self.records.push(record);
+    }
+
+    /// An entry of the history, about the newest attempt.
+    pub fn event(&mut self, kind: EventKind, by: &str, text: &str) {
+        let task_id = Some(self.chain.attempt.task_id.clone());
+        self.records.push(Record::Event(EventRecord {
+            at: self.now,
+            kind,
+            task_id,
+            by: by.to_owned(),
+            text: text.to_owned(),
+        }));
+    }
+
+    /// Orders the next attempt. The one before must be gone.
+    pub fn order_next(&mut self, cause: AttemptCause) {
+        self.flush();
+        let chain = &mut self.chain;
+        let number = chain.attempt.number.saturating_add(1);
+        chain.attempt = Attempt::order(
+            &chain.job_id,
+            &chain.spec,
+            number,
+            cause,
+            chain.avoided.nodes(),
+            &chain.history,
+            self.now,
+        );
+        chain.course = Course::Attempt;
+        if cause == AttemptCause::Failure {
+            let next = chain.attempt.task_id.clone();
+            let now = self.now;
+            self.change_incident(|live| {
+                live.record.decision.next_task_id = Some(next);
+                live.times.submitted_at = Some(now);
+            });
+        }
+        self.effects.push(Effect::Create(self.chain.plan()));
+        self.touch_attempt();
+        let why = match cause {
+            AttemptCause::Initial => "",
+            AttemptCause::Failure => " after a failure",
+            AttemptCause::Preemption => " after a preemption; that is not charged",
+            AttemptCause::Manual => " by hand; that is not charged",
+        };
+        let kept_off: Vec<_> = self.chain.attempt.avoid.iter().map(|node| node.as_str()).collect();
+        let avoiding = match kept_off.as_slice() {
+            [] => String::new(),
+            nodes => format!(" It keeps off {}.", words::list(nodes)),
+        };
+        self.event(EventKind::State, "holdfast", &format!("Attempt {number} was submitted{why}.{avoiding}"));
+    }
+
+    /// Orders the removal of the attempt, or its forced removal where that was not ordered yet.
+    pub fn remove(&mut self, force: bool) {
+        let attempt = &mut self.chain.attempt;
+        match attempt.presence {
+            Presence::Gone => return,
+            Presence::Removing { force: forced, .. } if forced || !force => return,
+            Presence::Ordered | Presence::Exists { .. } | Presence::Removing { .. } => {}
+        }
+        attempt.presence = Presence::Removing { since: self.now, force };
+        self.effects.push(Effect::Delete { task_id: attempt.task_id.clone(), force });
+    }
+
+    /// The same where something of an attempt turned up that was thought to be gone.
+    pub fn remove_again(&mut self) {
+        if self.chain.attempt.presence == Presence::Gone {
+            self.chain.attempt.presence = Presence::Exists { since: self.now, seen: true };
+            self.remove(false);
+        }
+    }
+
+    pub fn forget(&mut self) {
+        self.effects.push(Effect::Forget);
+    }
+
+    /// The attempt is over; what is left of it on the cluster is removed.
+    pub fn close_attempt(&mut self, state: State, result: AttemptResult) {
+        let now = self.now;
+        let attempt = &mut self.chain.attempt;
+        attempt.stage = Stage::Over(state);
+        attempt.result = Some(result);
+        attempt.ended_at = Some(now);
+        attempt.queue = None;
+        let progressed = self.chain.history.reached > self.chain.attempt.reached_before;
+        self.chain.fruitless = if progressed { 0 } else { self.chain.fruitless.saturating_add(1) };
+        self.end_launch();
+        self.touch_attempt();
+        self.remove(false);
+    }
+
+    /// The launch is over.
+    pub fn end_launch(&mut self) {
+        let launch = &mut self.chain.attempt.launch;
+        if launch.ended_at.is_none() && launch.ordered_at.is_some() {
+            launch.ended_at = Some(self.now);
+            launch.progress.end();
+        }
+        self.touch_launch();
+    }
+
+    /// The chain ends: nothing more happens by itself.
+    pub fn end(&mut self, state: State, why: Option<Refusal>) {
+        self.close_incident();
+        self.chain.course = Course::Ended { state, why };
+    }
+
+    /// When the next attempt may begin.
+    pub fn after_back_off(&self) -> Time {
+        let seconds = 1u64 << self.chain.fruitless.min(6);
+        self.now.plus_seconds(seconds.min(limits::BACK_OFF_MAX_SECONDS))
+    }
+}
+
+/// A cluster's or agent's own words, bounded.
+pub(super) fn bounded(text: &str) -> String {
+    text.chars().take(limits::TEXT_CHARS).collect()
+}

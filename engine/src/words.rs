@@ -1,0 +1,62 @@
+//! Numbers and lists in sentences, one way each.
+
+/// A number with commas between thousands: `41,200`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 node`, `2 nodes`.
+pub fn count(number: u32, noun: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{ending}", grouped(number.into()))
+}
+
+/// `a`, `a and b`, `a, b and c`, `a, b, c and 5 more`.
+pub fn list(items: &[&str]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] if items.len() <= 4 => format!("{} and {last}", first.join(", ")),
+        many => format!("{} and {} more", many[..3].join(", "), many.len() - 3),
+    }
+}
+
+/// A duration in its two largest units: `45 s`, `3 min`, `2 h 5 min`, `3 d 4 h`.
+pub fn duration(seconds: f64) -> String {
+    let seconds = seconds.max(0.0) as u64;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    if minutes == 0 {
+        format!("{seconds} s")
+    } else if hours == 0 {
+        format!("{minutes} min")
+    } else if days == 0 {
+        format!("{hours} h {} min", minutes % 60)
+    } else {
+        format!("{days} d {} h", hours % 24)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_lists_read_well() {
+        let numbers: Vec<_> = [0, 999, 1_200, 90_000, 1_234_567].into_iter().map(grouped).collect();
+        assert_eq!(numbers, ["0", "999", "1,200", "90,000", "1,234,567"]);
+        assert_eq!([count(1, "node"), count(2, "node")], ["1 node", "2 nodes"]);
+        assert_eq!(list(&["a"]), "a");
+        assert_eq!(list(&["a", "b", "c", "d"]), "a, b, c and d");
+        assert_eq!(list(&["a", "b", "c", "d", "e"]), "a, b, c and 2 more");
+        let spans: Vec<_> = [0.4, 59.9, 180.0, 7500.0, 273_600.0].into_iter().map(duration).collect();
+        assert_eq!(spans, ["0 s", "59 s", "3 min", "2 h 5 min", "3 d 4 h"]);
+    }
+}

@@ -294,7 +294,11 @@ impl LaunchProgress {
         let loss_known = self.loss.is_some() || !self.losses_before;
         let jumped = self.loss.is_some_and(|(_, _, jumped)| jumped);
         ProgressCheck {
-            ok: if !follows || self.from_zero() || jumped { Some(false) } else { loss_known.then_some(true) },
+            ok: if !follows || self.began_at_zero() || jumped {
+                Some(false)
+            } else {
+                loss_known.then_some(true)
+            },
             at: Some(self.loss.map_or(first.at, |(at, ..)| at)),
             step: Some(first.step),
             loss: self.loss.and_then(|(_, loss, _)| loss).or(first.loss),
@@ -302,7 +306,7 @@ impl LaunchProgress {
     }
 
     /// Something had been saved, yet the first step is the very first.
-    fn from_zero(&self) -> bool {
+    fn began_at_zero(&self) -> bool {
         let Some(first) = &self.first else { return false };
         match self.expected {
             Expected::Nothing => false,
@@ -317,7 +321,7 @@ impl LaunchProgress {
             return if nothing_came { ProofVerdict::NoProgress } else { ProofVerdict::Pending };
         }
         let jumped = self.loss.is_some_and(|(_, _, jumped)| jumped);
-        if self.from_zero() {
+        if self.began_at_zero() {
             ProofVerdict::RestartedFromZero
         } else if checkpoint.ok == Some(false) {
             ProofVerdict::OlderCheckpoint

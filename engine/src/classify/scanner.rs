@@ -105,6 +105,12 @@ impl LineScanner {
         self.cutter.feed(bytes, &mut |piece| sink(reader.read(piece)));
     }
 
+    /// Reads one line that the caller has cut out of the stream, for callers that number lines themselves. Not to be mixed with
+    /// [`Self::feed`].
+    pub fn line<'a>(&mut self, line: &'a [u8]) -> Line<'a> {
+        self.reader.read(Piece::Line(line))
+    }
+
     /// The stream is over: hands on what has no line end.
     pub fn flush(&mut self, sink: &mut impl FnMut(Line<'_>)) {
         let reader = &mut self.reader;

@@ -1,2 +1,51 @@
-//! x
-fn main() {}
+//! `holdfast-agent`: supervises the training processes of one replica.
+
+mod capture;
+mod clock;
+mod config;
+mod findings;
+mod launch;
+mod lines;
+mod log;
+mod net;
+mod outbox;
+mod outcome;
+mod pass;
+mod running;
+mod scan;
+mod state;
+mod supervise;
+mod sync;
+mod telemetry;
+mod tree;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use config::{Cli, Command, Config};
+
+fn main() -> ExitCode {
+    let Command::Run(args) = Cli::parse().command;
+    telemetry::start(args.log_json);
+    let config = match Config::new(args) {
+        Ok(config) => config,
+        Err(why) => return refuse(&why.into(), 2),
+    };
+    let code = match run(config) {
+        Ok(code) => code,
+        Err(why) if why.is::<state::Taken>() => return refuse(&why, 2),
+        Err(why) => return refuse(&why, 1),
+    };
+    ExitCode::from(code)
+}
+
+/// Runs on one thread, the main one: the kernel kills a process whose parent *thread* ends, so nothing may be started
+/// from a thread that can end before the agent.
+fn run(config: Config) -> anyhow::Result<u8> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(supervise::run(config))
+}
+
+fn refuse(why: &anyhow::Error, code: u8) -> ExitCode {
+    tracing::error!("{why:#}");
+    ExitCode::from(code)
+}

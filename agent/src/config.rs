@@ -1,0 +1,288 @@
+//! Every setting of the agent, named once: a flag and its environment variable.
+
+use std::{ffi::OsString, fs, io, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+use engine::ids::{ReplicaName, TaskId};
+
+/// Environment variables with this beginning are the agent's own; the program never sees them.
+pub const OWN_VARIABLES: &str = "HOLDFAST_AGENT_";
+/// The token where it is not in a file. No flag: arguments can be read by every user of the machine.
+const TOKEN_VARIABLE: &str = "HOLDFAST_AGENT_TOKEN";
+
+/// Supervises the training processes of one replica of a Holdfast job.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast-agent", version, about)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start PROGRAM when the server says so, watch it, restart it, report it
+    #[command(after_long_help = MANUAL)]
+    Run(RunArgs),
+}
+
+const MANUAL: &str = "\
+What it does:
+  Asks the server what this replica shall do and converges: starts PROGRAM once for each local rank, reports exits in
+  the same instant with the lines that explain them, restarts in place, and ends everything it started, daemonised
+  children included, before it says so. When the server is away training goes on and reports are kept.
+
+What PROGRAM sees:
+  The agent's environment without HOLDFAST_AGENT_*, and for each launch RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE,
+  MASTER_ADDR, MASTER_PORT and HOLDFAST_LAUNCH. PYTHONUNBUFFERED=1 is added where it is not set, because what stays
+  in a buffer is lost with a crash; set it to an empty text to keep Python's buffering.
+  Standard input is empty. SIGTERM comes first, SIGKILL after the launch's grace time.
+
+Where output goes:
+  <log dir>/launch-<n>.log, one line each: <microseconds since 1970> <rank> <o|e> <text>. Long logs go on in
+  launch-<n>.<number of the first line>.log. Line numbers count all files of a launch from 1.
+
+The token:
+  From --token-file, or from the variable HOLDFAST_AGENT_TOKEN; there is no flag for it. HOLDFAST_AGENT_LOG sets what
+  the agent logs (error, warn, info, debug).
+
+Exit codes:
+  0 done, 1 failed, 2 wrong usage or another agent runs for this replica; otherwise the program's own code (128 + n
+  after signal n), 126 or 127 where it could not be started, 143 where the work was cut short.";
+
+/// Settings of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Address of the server: http://HOST:PORT
+    #[arg(
+        long,
+        env = "HOLDFAST_AGENT_SERVER",
+        value_name = "URL",
+        required_unless_present = "server_file",
+        conflicts_with = "server_file"
+    )]
+    server: Option<String>,
+
+    /// File that holds the server's address; read again for each connection, since the server may come back elsewhere
+    #[arg(long, env = "HOLDFAST_AGENT_SERVER_FILE", value_name = "FILE")]
+    server_file: Option<PathBuf>,
+
+    /// File that holds this replica's token
+    #[arg(long, env = "HOLDFAST_AGENT_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Task ID of the attempt
+    #[arg(long, env = "HOLDFAST_AGENT_TASK_ID", value_name = "ID")]
+    task_id: TaskId,
+
+    /// Name of the replica: master-0, worker-3
+    #[arg(long, env = "HOLDFAST_AGENT_REPLICA", value_name = "NAME")]
+    replica: ReplicaName,
+
+    /// Where other replicas reach this one; without it the address this machine has towards the server
+    #[arg(long, env = "HOLDFAST_AGENT_ADDRESS", value_name = "HOST")]
+    address: Option<String>,
+
+    /// Directory for reports that are not acknowledged yet; of this replica alone
+    #[arg(long, env = "HOLDFAST_AGENT_STATE_DIR", value_name = "DIR")]
+    state_dir: PathBuf,
+
+    /// Directory for the program's output
+    #[arg(long, env = "HOLDFAST_AGENT_LOG_DIR", value_name = "DIR")]
+    log_dir: PathBuf,
+
+    /// Bytes of output kept for each launch; beyond it the middle is dropped
+    #[arg(long, env = "HOLDFAST_AGENT_LOG_LIMIT_BYTES", value_name = "BYTES", default_value_t = 1 << 30,
+          value_parser = clap::value_parser!(u64).range(1 << 20..))]
+    log_limit_bytes: u64,
+
+    /// How long a program that has ended waits for a server that is away
+    #[arg(long, env = "HOLDFAST_AGENT_OFFLINE_LIMIT_SECONDS", value_name = "SECONDS", default_value_t = 600)]
+    offline_limit_seconds: u64,
+
+    /// Repeat the program's output on the agent's own standard output and error
+    #[arg(long, env = "HOLDFAST_AGENT_PASS_THROUGH")]
+    pass_through: bool,
+
+    /// Write the agent's own log as JSON
+    #[arg(long, env = "HOLDFAST_AGENT_LOG_JSON")]
+    pub log_json: bool,
+
+    /// The training program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// Where the server is.
+#[derive(Clone, Debug)]
+pub enum Server {
+    /// Always here.
+    Address(String),
+    /// Where this file says.
+    File(PathBuf),
+}
+
+impl Server {
+    /// The server's base URL now.
+    pub fn url(&self) -> io::Result<String> {
+        let text = match self {
+            Self::Address(url) => url.clone(),
+            Self::File(path) => fs::read_to_string(path)?,
+        };
+        let text = text.trim().trim_end_matches('/');
+        Ok(if text.contains("://") { text.to_owned() } else { format!("http://{text}") })
+    }
+}
+
+/// The agent's settings, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the server is.
+    pub server: Server,
+    /// This replica's secret.
+    pub token: Token,
+    /// The attempt.
+    pub task_id: TaskId,
+    /// The replica.
+    pub replica: ReplicaName,
+    /// Where other replicas reach this one, if it was given.
+    pub address: Option<String>,
+    /// For reports that are not acknowledged.
+    pub state_dir: PathBuf,
+    /// For the program's output.
+    pub log_dir: PathBuf,
+    /// Bytes of output kept for each launch.
+    pub log_limit: u64,
+    /// How long a program that has ended waits for a server that is away.
+    pub offline_limit: Duration,
+    /// Repeat the program's output.
+    pub pass_through: bool,
+    /// Program and arguments; at least one.
+    pub program: Vec<OsString>,
+}
+
+/// A secret that no log shows.
+#[derive(Clone)]
+pub struct Token(String);
+
+impl Token {
+    /// The secret itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// A setting that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// There is no token.
+    #[error("no token: give --token-file, or set {TOKEN_VARIABLE}")]
+    NoToken,
+    /// The token's file cannot be read.
+    #[error("cannot read the token from {path}")]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The server's address is of a kind the agent does not speak.
+    #[error("the server's address `{url}` must begin with http://")]
+    Server {
+        /// The address.
+        url: String,
+    },
+}
+
+impl Config {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// Names the setting that cannot be used.
+    pub fn new(args: RunArgs) -> Result<Self, ConfigError> {
+        let token = match args.token_file {
+            Some(path) => {
+                fs::read_to_string(&path).map_err(|source| ConfigError::TokenFile { path, source })?
+            }
+            None => std::env::var(TOKEN_VARIABLE).unwrap_or_default(),
+        };
+        let token = token.trim();
+        // A header can carry printable ASCII only; anything else is no token of ours.
+        if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(ConfigError::NoToken);
+        }
+        let server = match (args.server, args.server_file) {
+            (Some(url), _) if url.contains("://") && !url.starts_with("http://") => {
+                return Err(ConfigError::Server { url });
+            }
+            (Some(url), _) => Server::Address(url),
+            (None, file) => Server::File(file.unwrap_or_default()), // clap asks for one of the two
+        };
+        Ok(Self {
+            server,
+            token: Token(token.to_owned()),
+            task_id: args.task_id,
+            replica: args.replica,
+            address: args.address,
+            state_dir: args.state_dir,
+            log_dir: args.log_dir,
+            log_limit: args.log_limit_bytes,
+            offline_limit: Duration::from_secs(args.offline_limit_seconds),
+            pass_through: args.pass_through,
+            program: args.program,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_programs_own_flags_are_the_programs() {
+        let own = [
+            "--server",
+            "http://s",
+            "--task-id",
+            "t",
+            "--replica",
+            "r",
+            "--state-dir",
+            "s",
+            "--log-dir",
+            "l",
+        ];
+        for dashes in [&[][..], &["--"]] {
+            let program = ["python3", "train.py", "--server", "x", "--", "-v"];
+            let all = ["holdfast-agent", "run"].iter().chain(&own).chain(dashes).chain(&program);
+            let Command::Run(args) = Cli::try_parse_from(all).unwrap().command;
+            assert_eq!(args.program, program);
+        }
+    }
+
+    #[test]
+    fn an_address_file_may_hold_a_bare_address() {
+        for (text, want) in [("127.0.0.1:3000\n", "http://127.0.0.1:3000"), ("http://h:1/", "http://h:1")] {
+            assert_eq!(Server::Address(text.to_owned()).url().unwrap(), want);
+        }
+    }
+
+    #[test]
+    fn a_token_never_shows_in_a_log() {
+        assert_eq!(format!("{:?}", Token("secret".to_owned())), "Token(…)");
+    }
+}

@@ -1,0 +1,117 @@
+//! Starts the processes of one launch.
+
+use std::{
+    io,
+    os::unix::process::CommandExt,
+    process::{Command, Stdio},
+};
+
+use engine::sync::Launch;
+use nix::{
+    sys::{prctl, signal::Signal},
+    unistd::{Pid, getppid, setsid},
+};
+
+use crate::{
+    capture::Source,
+    config::{Config, OWN_VARIABLES},
+    log::Stream,
+};
+
+/// A process that was started.
+#[derive(Clone, Copy, Debug)]
+pub struct Started {
+    /// Its number.
+    pub pid: i32,
+    /// Its rank.
+    pub rank: u32,
+}
+
+/// The program could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start `{program}` as rank {rank}")]
+pub struct StartError {
+    program: String,
+    rank: u32,
+    /// The operating system's words.
+    #[source]
+    pub source: io::Error,
+}
+
+/// All processes of a launch, or those that could be started before one could not.
+pub struct Processes {
+    /// Those that run.
+    pub started: Vec<Started>,
+    /// Their output.
+    pub sources: Vec<Source>,
+    /// Why there are no more.
+    pub failure: Option<StartError>,
+}
+
+/// Starts the program once for each local rank. Only to be called from the agent's main thread: the kernel kills a
+/// process whose parent thread ends.
+pub fn start(config: &Config, launch: &Launch) -> Processes {
+    let mut all = Processes { started: Vec::new(), sources: Vec::new(), failure: None };
+    for local in 0..launch.local_world_size {
+        let rank = launch.first_rank + local;
+        match start_one(config, launch, local) {
+            Ok((pid, sources)) => {
+                all.started.push(Started { pid, rank });
+                all.sources.extend(sources);
+            }
+            Err(source) => {
+                let program = config.program[0].to_string_lossy().into_owned();
+                all.failure = Some(StartError { program, rank, source });
+                break;
+            }
+        }
+    }
+    all
+}
+
+fn start_one(config: &Config, launch: &Launch, local: u32) -> io::Result<(i32, [Source; 2])> {
+    let rank = launch.first_rank + local;
+    let (out, out_writer) = io::pipe()?;
+    let (err, err_writer) = io::pipe()?;
+    let sources = [Source::new(rank, Stream::Out, out)?, Source::new(rank, Stream::Err, err)?];
+    let mut command = Command::new(&config.program[0]);
+    command.args(&config.program[1..]).stdin(Stdio::null()).stdout(out_writer).stderr(err_writer);
+    set_environment(&mut command, launch, local);
+    tie_to_agent(&mut command);
+    let child = command.spawn()?;
+    Ok((child.id() as i32, sources))
+}
+
+fn set_environment(command: &mut Command, launch: &Launch, local: u32) {
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(OWN_VARIABLES.as_bytes()) {
+            command.env_remove(name);
+        }
+    }
+    // What stays in Python's buffer is lost with a crash.
+    if std::env::var_os("PYTHONUNBUFFERED").is_none() {
+        command.env("PYTHONUNBUFFERED", "1");
+    }
+    command
+        .env("RANK", (launch.first_rank + local).to_string())
+        .env("LOCAL_RANK", local.to_string())
+        .env("WORLD_SIZE", launch.world_size.to_string())
+        .env("LOCAL_WORLD_SIZE", launch.local_world_size.to_string())
+        .env("MASTER_ADDR", &launch.master_addr)
+        .env("MASTER_PORT", launch.master_port.to_string())
+        .env("HOLDFAST_LAUNCH", launch.number.to_string());
+}
+
+/// The process gets a session of its own, and dies with the agent.
+#[expect(unsafe_code, reason = "what a child does between fork and exec can be said in no other way")]
+fn tie_to_agent(command: &mut Command) {
+    let agent = Pid::this();
+    let prepare = move || {
+        setsid()?;
+        prctl::set_pdeathsig(Signal::SIGKILL)?;
+        // The agent may have ended before the line above.
+        if getppid() == agent { Ok(()) } else { Err(io::Error::from(io::ErrorKind::BrokenPipe)) }
+    };
+    // SAFETY: between fork and exec only system calls are made; nothing allocates or locks.
+    unsafe { command.pre_exec(prepare) };
+}

@@ -1,0 +1,8 @@
+//! The agent with real processes, against a server that plays the desired state.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+
+mod harness;
+mod output;
+mod server_away;
+mod supervision;

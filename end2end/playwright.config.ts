@@ -5,6 +5,9 @@ const baseURL = process.env.BASE_URL ?? 'http://127.0.0.1:3000';
 
 export default defineConfig({
   testDir: './tests',
+  outputDir: './test-results',
+  // Only of a server of our own: a server that runs already keeps its jobs.
+  globalTeardown: process.env.E2E_SERVER_PID ? './teardown.ts' : undefined,
   // One server with real processes on few cores: tests side by side would measure each other.
   workers: 1,
   fullyParallel: false,

@@ -21,11 +21,33 @@ finish() {
     kill "$server" 2>/dev/null || true
     wait "$server" 2>/dev/null || true
   fi
+  stop_left_over || status=1
   if [ "$status" -ne 0 ] && [ -f "$work/server.log" ]; then
     echo "--- the server's log (last 400 lines)" >&2
     tail -n 400 "$work/server.log" >&2
   fi
   rm -rf "$work"
+  exit "$status"
+}
+
+# The processes whose command or environment names the server's folder. Its name reaches grep by a pipe, else grep finds itself.
+left_over() {
+  grep -lasF -f <(printf '%s\n' "$work/data") /proc/[0-9]*/environ /proc/[0-9]*/cmdline | cut -d/ -f3 | sort -u
+}
+
+# Deleting a job leaves nothing behind: what is still there some seconds later is ended, and a failure.
+stop_left_over() {
+  [ -d /proc/self ] || return 0 # only Linux tells
+  local pid
+  for _ in $(seq 50); do
+    [ -n "$(left_over)" ] || return 0
+    sleep 0.1
+  done
+  for pid in $(left_over); do
+    echo "still running after its job was deleted: $pid $(tr '\0' ' ' <"/proc/$pid/cmdline")" >&2
+    kill -KILL "$pid" 2>/dev/null || true
+  done
+  return 1
 }
 trap finish EXIT
 trap 'exit 130' INT
@@ -44,5 +66,5 @@ done
 
 # The tests restart the server and read its files: they need to know its program, process and folder.
 BASE_URL="http://$(cat "$work/addr")"
-export BASE_URL E2E_HOLDFAST="$holdfast" E2E_SERVER_PID="$server" E2E_DATA="$work/data"
-npx --no-install playwright test --config end2end/playwright.config.ts "$@"
+BASE_URL="$BASE_URL" E2E_HOLDFAST="$holdfast" E2E_SERVER_PID="$server" E2E_DATA="$work/data" \
+  npx --no-install playwright test --config end2end/playwright.config.ts "$@"

@@ -74,19 +74,24 @@ pub(super) struct Attempt {
     pub reached_before: Option<u64>,
 }
 
-/// One replica of the attempt.
+/// One replica of the attempt. What is as at the beginning is not stored, since a job has up to 4,096 of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Replica {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
     /// The newest report taken from it.
     pub taken: u64,
     /// Its agent has reported.
     pub ready: bool,
     /// Since when its agent has not been heard.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub silent: Option<Time>,
     /// It is over: nothing can be started in it again.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
     /// What its processes of the current launch do.
+    #[serde(skip_serializing_if = "Run::is_new")]
     pub run: Run,
 }
 
@@ -99,11 +104,24 @@ pub(super) struct Ended {
 
 /// The processes of the current launch in one replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Run {
     pub started: bool,
     /// Bit n: local process n finished its work with 0. A replica has at most 64 processes.
+    #[serde(skip_serializing_if = "is_zero")]
     pub finished: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
+}
+
+impl Run {
+    fn is_new(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+fn is_zero(bits: &u64) -> bool {
+    *bits == 0
 }
 
 /// The current launch.

@@ -39,12 +39,13 @@ impl Turn {
     pub fn settle_incident(&mut self) {
         let Stage::Failing(gathering) = &self.chain.attempt.stage else { return };
         let (window_ends, judged) = (gathering.window_ends, gathering.judged.is_some());
+        let all_said = gathering.is_telling() && self.chain.attempt.is_quiet();
         let preempted = self.chain.attempt.preempted().map(str::to_owned);
         if let Some(text) = preempted.filter(|_| !judged) {
             return self.preempt(&text);
         }
         if !judged {
-            if !self.chain.attempt.is_quiet() && self.now < window_ends {
+            if !all_said && self.now < window_ends {
                 return;
             }
             self.judge();

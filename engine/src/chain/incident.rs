@@ -9,7 +9,7 @@ use super::{
     turn::Turn,
 };
 use crate::{
-    failure::{Evidence, Exit, Phase, Role, Verdict},
+    failure::{Evidence, Exit, Phase, Role, Signal, Verdict},
     ids::{IncidentId, TaskId},
     ledger::Times,
     policy::Refusal,
@@ -144,6 +144,15 @@ impl Gathering {
                 self.ended.get_or_insert(replica);
             }
         }
+    }
+
+    /// Something of it says what happened. A SIGTERM that was not ours and processes that are just gone say only that somebody
+    /// outside ended them, and the cluster's word about that may be on its way.
+    pub fn is_telling(&self) -> bool {
+        let telling = |seen: &SeenExit| {
+            !seen.asked && !seen.exit.is_success() && seen.exit != Exit::Signal(Signal::TERM)
+        };
+        !self.facts.is_empty() || self.exits.iter().any(telling)
     }
 
     /// Exits that count push out those that were asked for.

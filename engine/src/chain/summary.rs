@@ -89,6 +89,11 @@ pub(super) fn of(chain: &Chain, now: Time) -> Summary {
     let (state, substate) = (state(chain), substate(chain, now));
     let mut meter = chain.meter;
     meter.add(spends(chain), chain.at, now);
+    let mut ledger = meter.ledger(&chain.spec);
+    if chain.history.reached.is_none() {
+        // A program that prints no steps may be as busy as any: not reported is not 0.
+        ledger.ettr = None;
+    }
     let attention = state == State::Failed
         || matches!(substate, Some(Substate::Unknown | Substate::Unschedulable)) && !state.is_terminal();
     Summary {
@@ -106,7 +111,7 @@ pub(super) fn of(chain: &Chain, now: Time) -> Summary {
             diagnostics: Diagnostics::default(),
         },
         why_not: why_not(chain),
-        ledger: meter.ledger(&chain.spec),
+        ledger,
         reached_step: chain.history.reached,
         saved_step: chain.history.saved,
         total_steps: chain.history.total,

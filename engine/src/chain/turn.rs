@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     policy::Refusal,
-    record::{AttemptCause, AttemptResult, EventKind, EventRecord, Record, State},
+    record::{AttemptCause, AttemptResult, EventKind, EventRecord, Record, State, Substate},
     time::Time,
     words,
 };
@@ -55,7 +55,23 @@ impl Turn {
             let text = format!("The job went from {} to {}.", old.as_str(), new.as_str());
             self.event(EventKind::State, "holdfast", &text);
         }
+        self.tell_silence(before);
         Step { chain: self.chain, effects: self.effects, records: self.records }
+    }
+
+    /// Says when the state became unknown, and when it is known again.
+    fn tell_silence(&mut self, before: &Chain) {
+        let unknown = |chain: &Chain| summary::substate(chain, chain.at) == Some(Substate::Unknown);
+        match (unknown(before), unknown(&self.chain)) {
+            (false, true) => {
+                let limit = words::duration(limits::SILENCE_UNKNOWN_SECONDS as f64);
+                let text =
+                    format!("Not heard for {limit}: the state is unknown. Nothing is restarted for that.");
+                self.event(EventKind::Warning, "holdfast", &text);
+            }
+            (true, false) => self.event(EventKind::Warning, "holdfast", "Heard again."),
+            _ => {}
+        }
     }
 
     /// Writes the records of what was touched so far, before the newest attempt is replaced.
@@ -198,7 +214,10 @@ impl Turn {
         let launch = &mut self.chain.attempt.launch;
         if launch.ended_at.is_none() && launch.ordered_at.is_some() {
             launch.ended_at = Some(self.now);
-            launch.progress.end();
+            // A program that finished without ever printing a step is not one that made none.
+            if self.chain.attempt.stage != Stage::Over(State::Succeeded) {
+                self.chain.attempt.launch.progress.end();
+            }
         }
         self.touch_launch();
     }

@@ -28,6 +28,7 @@ fn agents_that_are_not_heard_make_the_state_unknown_and_nothing_restarts_s15() {
     world.after(480.0);
     assert_eq!(world.state(), (State::Running, Some(Substate::Unknown)));
     assert!(world.chain.summary(world.now).needs_attention);
+    assert!(world.events().iter().any(|event| event.text.contains("the state is unknown")));
     world.after(100_000.0);
     assert!(world.incidents().is_empty() && world.attempts().len() == 1);
     world.give(Input::Heard { task_id: world.task(), replica: Some(world.name(1)) });
@@ -165,6 +166,41 @@ fn an_agent_that_starts_anew_without_its_processes_has_lost_them() {
     assert!(matches!(world.desired(0), Desired::Stop { .. }));
     world.report(0, ReportBody::Stopped);
     assert_eq!(world.incidents().len(), 1);
+}
+
+#[test]
+fn processes_that_are_just_gone_leave_the_cluster_the_window_to_say_why() {
+    for preempted in [true, false] {
+        let mut world = World::new(full(2, 2));
+        world.up().steps(1, 10).all(&ReportBody::Stopped);
+        assert!(world.incidents().is_empty(), "nothing explains it yet");
+        world.after(0.5);
+        if preempted {
+            world.placed(&[(0, EndReason::Preempted("drained".to_owned()))]);
+        }
+        world.after(1.5);
+        assert_eq!(world.incidents().is_empty(), preempted);
+        assert_eq!(world.chain.summary(world.now).budgets.task_restarts.used, u32::from(!preempted));
+    }
+}
+
+#[test]
+fn a_program_that_prints_no_steps_is_not_said_to_have_made_none() {
+    let mut world = World::new(full(1, 2));
+    world.up().after(60.0).exit(0, 0, vec![]);
+    let launch = world.launches(&world.task()).pop().unwrap();
+    assert_eq!(launch.proof.verdict, ProofVerdict::Pending);
+    assert_eq!(world.chain.summary(world.now).ledger.ettr, None);
+}
+
+#[test]
+fn a_stored_chain_stays_small() {
+    for (replicas, limit) in [(8, 8_000), (1024, 120_000)] {
+        let mut world = World::new(full(replicas, 2));
+        world.up().steps(1, 500).crash(0, AppError);
+        let bytes = serde_json::to_string(&world.chain).unwrap().len();
+        assert!(bytes < limit, "{replicas} replicas take {bytes} bytes");
+    }
 }
 
 #[test]

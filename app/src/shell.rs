@@ -11,7 +11,9 @@ use leptos_router::{
 use crate::{
     components::frame::{AppBar, Foot},
     live::Live,
-    pages::{jobs::Jobs, login::Login, nodes::Nodes, not_found::NotFound, settings::Settings},
+    pages::{
+        jobs::Jobs, login::Login, new_job::NewJob, nodes::Nodes, not_found::NotFound, settings::Settings,
+    },
     paths,
     preferences::Frame,
     shortcuts::Shortcuts,
@@ -66,6 +68,7 @@ pub fn App() -> impl IntoView {
                 <Routes fallback=NotFound>
                     <Route path=path!("/") view=|| view! { <Redirect path=paths::JOBS/> }/>
                     <Route path=path!("/jobs") view=Jobs ssr=SsrMode::Async/>
+                    <Route path=path!("/jobs/new") view=NewJob ssr=SsrMode::Async/>
                     <Route path=path!("/nodes") view=Nodes ssr=SsrMode::Async/>
                     <Route path=path!("/settings") view=Settings ssr=SsrMode::Async/>
                     <Route path=path!("/login") view=Login ssr=SsrMode::Async/>

@@ -77,7 +77,7 @@ pub fn TextField(
     #[prop(optional)]
     numeric: bool,
     /// A unit shown at its end.
-    #[prop(optional)]
+    #[prop(optional_no_strip)]
     unit: Option<&'static str>,
     /// In a fixed-width face.
     #[prop(optional)]

@@ -2,3 +2,8 @@
 //! receives a post and by the browser that checks while one types.
 
 pub mod jobs_query;
+pub mod new_job;
+pub mod numbers;
+pub mod review;
+pub mod switches;
+pub mod typed;

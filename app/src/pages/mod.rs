@@ -2,6 +2,7 @@
 
 pub mod jobs;
 pub mod login;
+pub mod new_job;
 pub mod nodes;
 pub mod not_found;
 pub mod settings;

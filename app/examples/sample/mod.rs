@@ -1,0 +1,185 @@
+//! A console with invented data.
+
+mod jobs;
+mod nodes;
+
+use app::{
+    console::{
+        Caller, ChainPage, ChainView, Console, EventsPage, EventsQuery, JobMay, JobView, JobsCounts,
+        JobsPage, JobsQuery, JobsViewName, LogPage, LogQuery, MetricsQuery, MetricsView, NodeView,
+    },
+    error::AppError,
+};
+use engine::{
+    ids::{IncidentId, JobId, TaskId},
+    job::{ClusterKind, JobDraft, JobSpec, Site, SiteCluster},
+    record::State,
+    time::Time,
+};
+
+/// 29 Nov 2026, 14:02:31 UTC: when the sample was read.
+pub const NOW: Time = Time(1_795_960_951_000_000);
+
+/// The sample, or an installation without a job.
+pub struct Sample {
+    empty: bool,
+}
+
+impl Sample {
+    /// With or without jobs.
+    pub const fn new(empty: bool) -> Self {
+        Self { empty }
+    }
+
+    fn absent<T>(&self, what: &str, id: &str) -> Result<T, AppError> {
+        Err(AppError::NotFound { what: what.to_owned(), id: id.to_owned() })
+    }
+}
+
+/// The fields of a form as browsers post them.
+pub fn fields(body: &[u8]) -> Vec<(String, String)> {
+    let decode = |text: &str| {
+        let mut bytes = Vec::new();
+        let mut rest = text.bytes();
+        while let Some(byte) = rest.next() {
+            match byte {
+                b'+' => bytes.push(b' '),
+                b'%' => {
+                    let hex: String = rest.by_ref().take(2).map(char::from).collect();
+                    bytes.extend(u8::from_str_radix(&hex, 16));
+                }
+                other => bytes.push(other),
+            }
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let text = String::from_utf8_lossy(body);
+    text.split('&').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (decode(k), decode(v))).collect()
+}
+
+fn spec(name: &str) -> Result<JobSpec, AppError> {
+    let site = Site::default();
+    let mut draft = JobDraft {
+        name: name.to_owned(),
+        command: ["python3", "examples/train.py", "--steps", "90000"].map(str::to_owned).to_vec(),
+        replicas: Some(4),
+        accelerators_per_replica: Some(2),
+        checkpoint_dir: Some(format!("checkpoints/{name}")),
+        ..JobDraft::default()
+    };
+    draft.fault_tolerance.auto_failover = Some(true);
+    draft.fault_tolerance.max_task_restarts = Some(2);
+    draft.fault_tolerance.policy.enabled = Some(true);
+    draft.validate(&site).map_err(|errors| AppError::Invalid { errors })
+}
+
+#[async_trait::async_trait]
+impl Console for Sample {
+    async fn jobs(&self, _: &Caller, query: &JobsQuery) -> Result<JobsPage, AppError> {
+        let all = if self.empty { Vec::new() } else { jobs::rows() };
+        let total = all.len() as u64;
+        let of = |state: State| all.iter().filter(|row| row.summary.state == state).count() as u64;
+        let counts = JobsCounts {
+            attention: all.iter().filter(|row| row.summary.needs_attention).count() as u64,
+            running: of(State::Running),
+            recovering: of(State::Recovering),
+            all: if self.empty { 0 } else { 8412 },
+            mine: all.iter().filter(|row| row.owner == "user-1").count() as u64,
+        };
+        let items: Vec<_> = all
+            .into_iter()
+            .filter(|row| query.q.as_ref().is_none_or(|q| row.name.contains(q.as_str())))
+            .filter(|row| query.state.is_none_or(|state| row.summary.state == state))
+            .filter(|row| query.fault.is_none_or(|fault| row.summary.failure_type == Some(fault)))
+            .filter(|row| match query.view {
+                None | Some(JobsViewName::All) => true,
+                Some(JobsViewName::Attention) => row.summary.needs_attention,
+                Some(JobsViewName::Running) => row.summary.state == State::Running,
+                Some(JobsViewName::Recovering) => row.summary.state == State::Recovering,
+                Some(JobsViewName::Mine) => row.owner == "user-1",
+            })
+            .collect();
+        let total = if items.len() as u64 == total && !self.empty { 143 } else { items.len() as u64 };
+        Ok(JobsPage { items, total, page: query.page.unwrap_or(1), size: 15, counts, now: NOW })
+    }
+
+    async fn job(&self, _: &Caller, id: &JobId) -> Result<JobView, AppError> {
+        let Some(row) = jobs::rows().into_iter().find(|row| row.job_id == *id) else {
+            return self.absent("job", id.as_str());
+        };
+        Ok(JobView {
+            job_id: row.job_id,
+            spec: spec(&row.name)?,
+            name: row.name,
+            owner: row.owner,
+            created_at: row.created_at,
+            ended_at: None,
+            original_state: State::Failed,
+            latest_state: row.summary.state,
+            summary: row.summary,
+            may: JobMay { resubmit: Some("It has not ended.".to_owned()), ..JobMay::default() },
+            now: NOW,
+        })
+    }
+
+    async fn chain(&self, _: &Caller, id: &JobId, _: ChainPage) -> Result<ChainView, AppError> {
+        self.absent("chain of job", id.as_str())
+    }
+
+    async fn logs(&self, _: &Caller, task: &TaskId, _: &LogQuery) -> Result<LogPage, AppError> {
+        self.absent("log of attempt", task.as_str())
+    }
+
+    async fn events(&self, _: &Caller, _: &JobId, _: &EventsQuery) -> Result<EventsPage, AppError> {
+        Ok(EventsPage { items: Vec::new(), next_cursor: None, total: 0 })
+    }
+
+    async fn metrics(&self, _: &Caller, _: &JobId, _: &MetricsQuery) -> Result<MetricsView, AppError> {
+        Ok(MetricsView { points: Vec::new(), checkpoints: Vec::new() })
+    }
+
+    async fn create(&self, caller: &Caller, draft: &JobDraft) -> Result<JobId, AppError> {
+        let site = self.site(caller).await?;
+        draft.validate(&site).map_err(|errors| AppError::Invalid { errors })?;
+        Ok(jobs::job_id(0))
+    }
+
+    async fn stop(&self, _: &Caller, _: &JobId, _: bool) -> Result<(), AppError> {
+        Ok(())
+    }
+
+    async fn delete(&self, _: &Caller, _: &JobId, _: bool) -> Result<(), AppError> {
+        Ok(())
+    }
+
+    async fn resubmit(&self, _: &Caller, _: &JobId) -> Result<(), AppError> {
+        Ok(())
+    }
+
+    async fn acknowledge(&self, _: &Caller, _: &JobId) -> Result<(), AppError> {
+        Ok(())
+    }
+
+    async fn feedback(&self, _: &Caller, _: &IncidentId, _: Option<bool>) -> Result<(), AppError> {
+        Ok(())
+    }
+
+    async fn nodes(&self, _: &Caller) -> Result<Vec<NodeView>, AppError> {
+        Ok(nodes::all())
+    }
+
+    async fn site(&self, _: &Caller) -> Result<Site, AppError> {
+        let mut site = Site::default();
+        site.clusters.push(SiteCluster {
+            name: "gpu-a".to_owned(),
+            kind: ClusterKind::Kubernetes,
+            max_slots_per_node: Some(8),
+            total_slots: Some(128),
+        });
+        Ok(site)
+    }
+
+    fn now(&self) -> Time {
+        NOW
+    }
+}

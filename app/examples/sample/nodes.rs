@@ -1,0 +1,65 @@
+//! Sixteen nodes of one cluster.
+
+use app::console::{NodeJob, NodeView, StrikeView};
+use engine::{
+    failure::FailureType,
+    ids::{IncidentId, NodeName, TaskId},
+    record::{NodeCounts, StrikeRecord},
+    time::Time,
+};
+
+use super::{NOW, jobs::job_id};
+
+fn job(index: usize, name: &str) -> NodeJob {
+    let job_id = job_id(index);
+    NodeJob { task_id: TaskId::of_attempt(name, &job_id, 1), job_id, name: name.to_owned() }
+}
+
+/// All nodes.
+pub fn all() -> Vec<NodeView> {
+    (1..=16).map(node).collect()
+}
+
+fn node(number: u32) -> NodeView {
+    let name = NodeName::new(format!("node-{number:02}")).expect("a sample name is plain");
+    let runs = match number {
+        1 | 2 | 4 | 5 | 6 | 8 | 10 | 13 => Some(job(2, "dpo-70b")),
+        14 | 15 => Some(job(6, "vit-l")),
+        16 => Some(job(4, "ray-eval")),
+        _ => None,
+    };
+    let strike = |failure_type: FailureType, text: &str, seconds: i64| {
+        let owner = job(0, "pretrain-7b");
+        StrikeView {
+            strike: StrikeRecord {
+                node: name.clone(),
+                at: Time(NOW.0 - seconds * 1_000_000),
+                incident: IncidentId::of_attempt(&owner.task_id, 2),
+                failure_type,
+                text: text.to_owned(),
+            },
+            job_id: owner.job_id,
+            job_name: owner.name,
+        }
+    };
+    let strikes = match number {
+        7 => vec![
+            strike(FailureType::HwNode, "Xid 79, GPU has fallen off the bus", 10_000),
+            strike(FailureType::HwNode, "uncorrectable ECC error", 300_000),
+        ],
+        11 => vec![strike(FailureType::CommHang, "odd rank out in a hang", 1_200)],
+        12 => vec![strike(FailureType::NetFabric, "link flap", 200_000)],
+        _ => Vec::new(),
+    };
+    let avoided_by = if number == 7 || number == 11 { vec![job(0, "pretrain-7b")] } else { Vec::new() };
+    NodeView {
+        cluster: "gpu-a".to_owned(),
+        slots: 8,
+        used: if runs.is_some() { 8 } else { 0 },
+        jobs: runs.into_iter().collect(),
+        avoided_by,
+        strikes,
+        counts: NodeCounts { total: 16, busy: 11, avoided: 2, free: 3 },
+        name,
+    }
+}

@@ -1,0 +1,322 @@
+//! The create form: from what was typed to a draft, or to the fields that need a change. The rules are the engine's;
+//! this adds only what typing adds: texts that are no numbers, commands with an open quote, lines that are no variable.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::job::{FieldError, JobDraft, JobKind, JobSpec, Site, limits};
+
+use super::{
+    numbers,
+    switches::{self, sent},
+    typed::{Typed, field_of, label, name},
+};
+use crate::console::Posted;
+
+/// What the server does with a post.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// Create this job. The service checks it again and may still refuse it: then see [`refused`].
+    Create(Box<JobDraft>),
+    /// Show the form again with status 422.
+    ShowAgain(Posted),
+}
+
+/// Reads a post of the form.
+pub fn answer(fields: Vec<(String, String)>, site: &Site) -> Answer {
+    let mut typed = Typed::new(fields);
+    let moved = switches::settle(&mut typed);
+    match check(&typed, site) {
+        Ok(draft) if moved.is_empty() => Answer::Create(Box::new(draft)),
+        Ok(_) => Answer::ShowAgain(Posted { fields: typed.into_fields(), errors: Vec::new(), moved }),
+        Err(errors) => Answer::ShowAgain(Posted { fields: typed.into_fields(), errors, moved }),
+    }
+}
+
+/// A post that the service refused with these errors.
+pub fn refused(fields: Vec<(String, String)>, errors: Vec<FieldError>) -> Posted {
+    let mut typed = Typed::new(fields);
+    let moved = switches::settle(&mut typed);
+    Posted { fields: typed.into_fields(), errors, moved }
+}
+
+/// The draft, if every rule holds.
+///
+/// # Errors
+/// Every field that needs a change, once each.
+pub fn check(typed: &Typed, site: &Site) -> Result<JobDraft, Vec<FieldError>> {
+    checked(typed, site).map(|(draft, _)| draft)
+}
+
+/// The draft and the job it makes.
+///
+/// # Errors
+/// As [`check`].
+pub fn checked(typed: &Typed, site: &Site) -> Result<(JobDraft, JobSpec), Vec<FieldError>> {
+    let (draft, mut errors) = read(typed, site);
+    let unread: BTreeSet<String> = errors.iter().map(|error| error.field.clone()).collect();
+    match draft.validate(site) {
+        Ok(spec) if errors.is_empty() => return Ok((draft, spec)),
+        Ok(_) => {}
+        // What could not be read was not checked either; its own error says more.
+        Err(found) => errors.extend(found.into_iter().filter(|error| !unread.contains(&error.field))),
+    }
+    let mut seen = BTreeSet::new();
+    errors.retain(|error| seen.insert(error.field.clone()));
+    Err(errors)
+}
+
+/// A field's error as a sentence: the engine's are often without a subject, since the API names the field beside them.
+pub fn sentence(error: &FieldError) -> String {
+    let named = match error.field.strip_prefix("env.") {
+        Some(variable) => variable.to_owned(),
+        None => label(&error.field).to_owned(),
+    };
+    let first = error.message.split(' ').next().unwrap_or_default();
+    let mut message = if matches!(first, "is" | "has" | "holds" | "must") {
+        format!("{named} {}", error.message)
+    } else {
+        error.message.clone()
+    };
+    if !message.ends_with('.') {
+        message.push('.');
+    }
+    message
+}
+
+/// The first error of a field.
+pub fn error_of<'a>(errors: &'a [FieldError], field: &str) -> Option<&'a FieldError> {
+    errors.iter().find(|error| field_of(&error.field) == field)
+}
+
+/// What is allowed in a number field, in the words of its hint.
+pub fn allowed(field: &str) -> String {
+    let range = |low: i64, high: i64| format!("{low} to {high}");
+    match field {
+        name::REPLICAS => range(1, limits::REPLICAS),
+        name::PROCESSES => range(1, limits::PROCESSES),
+        name::ACCELERATORS => range(0, limits::ACCELERATORS),
+        name::TASK_RESTARTS => range(0, limits::TASK_RESTARTS),
+        name::IN_PLACE | name::HANG_RESTARTS => range(0, limits::IN_PLACE_RESTARTS),
+        name::INTERVAL => range(*limits::HANG_INTERVAL_SECONDS.start(), *limits::HANG_INTERVAL_SECONDS.end()),
+        name::WINDOW => range(1, limits::HANG_WINDOW_SECONDS),
+        name::START_AFTER => range(0, limits::HANG_START_AFTER_SECONDS),
+        name::PORT => range(*limits::EXIT_PORT.start(), *limits::EXIT_PORT.end()),
+        name::WAIT => range(*limits::EXIT_WAIT_SECONDS.start(), *limits::EXIT_WAIT_SECONDS.end()),
+        _ => String::new(),
+    }
+}
+
+/// Collects what could not be read while the rest is.
+struct Reader<'a> {
+    typed: &'a Typed,
+    errors: Vec<FieldError>,
+}
+
+impl Reader<'_> {
+    fn number(&mut self, field: &str, read: fn(&str, &str) -> Result<i64, String>) -> Option<i64> {
+        match read(self.typed.text(field)?, &allowed(field)) {
+            Ok(number) => Some(number),
+            Err(why) => {
+                self.errors.push(FieldError::new(field, why));
+                None
+            }
+        }
+    }
+
+    fn whole(&mut self, field: &str) -> Option<i64> {
+        self.number(field, numbers::whole)
+    }
+
+    fn seconds(&mut self, field: &str) -> Option<i64> {
+        self.number(field, numbers::seconds)
+    }
+
+    fn text(&self, field: &str) -> Option<String> {
+        Some(self.typed.get(field).trim().to_owned()).filter(|text| !text.is_empty())
+    }
+
+    fn command(&mut self) -> Vec<String> {
+        let line = self.typed.get(name::COMMAND);
+        shell_words::split(line).unwrap_or_else(|_| {
+            self.errors.push(FieldError::new(
+                name::COMMAND,
+                "has a quote that is not closed; close it or write \\\" for the character",
+            ));
+            Vec::new()
+        })
+    }
+
+    fn env(&mut self) -> BTreeMap<String, String> {
+        let mut env = BTreeMap::new();
+        for (i, line) in self.typed.get(name::ENV).lines().enumerate() {
+            if line.trim().is_empty() {
+                continue;
+            }
+            let shown: String = line.chars().take(40).collect();
+            match line.split_once('=') {
+                None => self.errors.push(FieldError::new(
+                    name::ENV,
+                    format!("Line {} is no variable: `{shown}`. Use NAME=value, one a line.", i + 1),
+                )),
+                Some((key, value)) => {
+                    if env.insert(key.trim().to_owned(), value.to_owned()).is_some() {
+                        let why =
+                            format!("Line {} sets {} a second time. Keep one of them.", i + 1, key.trim());
+                        self.errors.push(FieldError::new(name::ENV, why));
+                    }
+                }
+            }
+        }
+        env
+    }
+}
+
+/// The draft as far as it can be read, and what cannot.
+fn read(typed: &Typed, site: &Site) -> (JobDraft, Vec<FieldError>) {
+    let mut reader = Reader { typed, errors: Vec::new() };
+    let kind = match typed.get(name::KIND) {
+        "" => None,
+        "pytorchjob" => Some(JobKind::PyTorchJob),
+        "rayjob" => Some(JobKind::RayJob),
+        _ => {
+            reader.errors.push(FieldError::new(name::KIND, "is neither pytorchjob nor rayjob; choose one"));
+            None
+        }
+    };
+    let mut draft = JobDraft {
+        name: typed.get(name::NAME).trim().to_owned(),
+        kind,
+        cluster: reader.text(name::CLUSTER),
+        image: reader.text(name::IMAGE),
+        command: reader.command(),
+        env: reader.env(),
+        replicas: reader.whole(name::REPLICAS),
+        processes_per_replica: reader.whole(name::PROCESSES),
+        accelerators_per_replica: reader.whole(name::ACCELERATORS),
+        working_dir: reader.text(name::WORKING_DIR),
+        checkpoint_dir: reader.text(name::CHECKPOINT_DIR),
+        ..JobDraft::default()
+    };
+    let ft = &mut draft.fault_tolerance;
+    ft.auto_failover = Some(sent(typed, name::FAILOVER));
+    ft.max_task_restarts = reader.whole(name::TASK_RESTARTS);
+    ft.policy.enabled = Some(sent(typed, name::POLICY));
+    ft.policy.policy_type = reader.text(name::POLICY_TYPE);
+    ft.policy.max_in_place_restarts = reader.whole(name::IN_PLACE);
+    ft.hang_detection.enabled = Some(sent(typed, name::HANG));
+    ft.hang_detection.interval_seconds = reader.seconds(name::INTERVAL);
+    ft.hang_detection.window_seconds = reader.seconds(name::WINDOW);
+    ft.hang_detection.start_after_seconds = reader.seconds(name::START_AFTER);
+    ft.hang_detection.max_in_place_restarts = reader.whole(name::HANG_RESTARTS);
+    ft.exit_checkpoint.enabled = Some(sent(typed, name::EXIT));
+    ft.exit_checkpoint.port = reader.whole(name::PORT);
+    ft.exit_checkpoint.max_wait_seconds = reader.seconds(name::WAIT);
+    // What the page never shows stays as the site has it.
+    ft.health_checks.enabled = Some(site.defaults.health_checks.enabled);
+    (draft, reader.errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::job::Mode;
+
+    use super::*;
+
+    fn demo_with(changes: &[(&str, &str)]) -> Typed {
+        let mut typed = Typed::demo(&Site::default());
+        for (field, text) in changes {
+            typed.set(field, *text);
+        }
+        typed
+    }
+
+    fn fields(typed: &Typed) -> Vec<String> {
+        let errors = check(typed, &Site::default()).unwrap_err();
+        errors.into_iter().map(|error| error.field).collect()
+    }
+
+    #[test]
+    fn the_demo_is_valid_and_in_advanced_mode() {
+        let (draft, spec) = checked(&Typed::demo(&Site::default()), &Site::default()).unwrap();
+        assert_eq!(draft.command, ["python3", "examples/train.py", "--steps", "200"]);
+        assert_eq!(draft.env["FAIL_AT"], "40");
+        assert_eq!(
+            (spec.fault_tolerance.mode(), spec.fault_tolerance.max_task_restarts),
+            (Mode::Advanced, 2)
+        );
+    }
+
+    #[test]
+    fn an_untouched_form_lacks_only_name_and_command() {
+        assert_eq!(fields(&Typed::prefilled(&Site::default())), ["name", "command"]);
+    }
+
+    #[test]
+    fn a_draft_survives_the_form() {
+        let site = Site::default();
+        let (draft, spec) = checked(
+            &demo_with(&[
+                (name::COMMAND, "sh -c 'echo \"a b\"' ''"),
+                (name::ENV, "A=1\n\nB=x=y z"),
+                (name::WINDOW, "20m"),
+                (name::HANG, "on"),
+            ]),
+            &site,
+        )
+        .unwrap();
+        assert_eq!(draft.command, ["sh", "-c", "echo \"a b\"", ""]);
+        assert_eq!(spec.fault_tolerance.hang_detection.window_seconds, 1200);
+        let again = check(&Typed::of_draft(&JobDraft::from(&spec), &site), &site).unwrap();
+        assert_eq!(again.validate(&site).unwrap(), spec);
+    }
+
+    #[test]
+    fn each_field_is_refused_once_with_the_most_telling_error() {
+        for (changes, want) in [
+            (&[(name::PORT, "8080")][..], vec![name::PORT]),
+            (&[(name::PORT, "abc")], vec![name::PORT]),
+            (&[(name::TASK_RESTARTS, "-1"), (name::REPLICAS, "")], vec![name::REPLICAS, name::TASK_RESTARTS]),
+            (&[(name::COMMAND, "python3 'train.py")], vec![name::COMMAND]),
+            (&[(name::ENV, "FOO\nRANK=3")], vec![name::ENV, "env.RANK"]),
+            (&[(name::ENV, "A=1\nA=2")], vec![name::ENV]),
+            (&[(name::WINDOW, "100")], vec![name::WINDOW]),
+            (&[(name::KIND, "cronjob")], vec![name::KIND]),
+        ] {
+            assert_eq!(fields(&demo_with(changes)), want, "{changes:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_reads_as_a_sentence_and_finds_its_field() {
+        let of = |field: &str, message: &str| sentence(&FieldError::new(field, message));
+        assert_eq!(
+            of("name", "is missing; use 1 to 63 characters"),
+            "Name is missing; use 1 to 63 characters."
+        );
+        assert_eq!(
+            of("env.RANK", "is set by Holdfast for each process; remove it"),
+            "RANK is set by Holdfast for each process; remove it."
+        );
+        assert_eq!(
+            of(name::PORT, "8080 is not allowed. Use a whole number from 9000 to 9999."),
+            "8080 is not allowed. Use a whole number from 9000 to 9999."
+        );
+        assert!(error_of(&[FieldError::new("env.RANK", "x")], name::ENV).is_some());
+    }
+
+    #[test]
+    fn what_moved_by_itself_is_reviewed_before_it_is_created() {
+        let site = Site::default();
+        let was = Typed::demo(&site);
+        let mut fields = was.clone().into_fields();
+        for field in switches::RENDERED {
+            if let Some(text) = was.text(field) {
+                fields.push((format!("{}{field}", switches::WAS), text.to_owned()));
+            }
+        }
+        assert!(matches!(answer(fields.clone(), &site), Answer::Create(_)));
+        fields.retain(|(field, _)| field != name::FAILOVER);
+        let Answer::ShowAgain(posted) = answer(fields, &site) else { panic!("created without a review") };
+        assert_eq!((posted.errors.len(), posted.moved.len()), (0, 1));
+    }
+}

@@ -1,0 +1,288 @@
+//! What the Review panel says about a form: what differs, what would happen, what to see to before relying on it.
+
+use engine::job::{ClusterKind, FaultTolerance, HangDetection, JobDraft, JobSpec, Mode, Site};
+
+use super::{
+    new_job::check,
+    switches,
+    typed::{LABELS, Typed, label, name, policy_words},
+};
+
+/// One value that is not the usual one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The field.
+    pub field: &'static str,
+    /// Its value in words.
+    pub value: String,
+    /// The usual value.
+    pub usual: String,
+}
+
+/// Fields of the Advanced Options that differ from what the form is prefilled with.
+pub fn differences(typed: &Typed, site: &Site) -> Vec<Difference> {
+    compare(typed, &Typed::prefilled(site), |field| field.starts_with("fault_tolerance."))
+}
+
+/// Fields that differ from the job that the form is a copy of.
+pub fn changes(typed: &Typed, original: &JobDraft, site: &Site) -> Vec<Difference> {
+    compare(typed, &Typed::of_draft(original, site), |_| true)
+}
+
+fn compare(typed: &Typed, usual: &Typed, of: impl Fn(&str) -> bool) -> Vec<Difference> {
+    LABELS
+        .into_iter()
+        .filter(|(field, _)| of(field))
+        .map(|(field, _)| Difference { field, value: words(typed, field), usual: words(usual, field) })
+        .filter(|difference| difference.value != difference.usual)
+        .collect()
+}
+
+/// A field's value as the Review shows it: a switch as it is sent, an empty text as `none`.
+fn words(typed: &Typed, field: &str) -> String {
+    if switches::SWITCHES.contains(&field) {
+        return if switches::sent(typed, field) { "on" } else { "off" }.to_owned();
+    }
+    match (field, typed.get(field).trim()) {
+        (_, "") => "none".to_owned(),
+        (name::POLICY_TYPE, policy) => policy_words(policy),
+        (name::ENV, text) => text.lines().collect::<Vec<_>>().join(", "),
+        (_, text) => text.chars().take(200).collect(),
+    }
+}
+
+/// What would happen at a failure, a sentence each.
+pub fn outlook(settings: &FaultTolerance) -> Vec<String> {
+    let times = |count: u32| if count == 1 { "once".to_owned() } else { format!("up to {count} times") };
+    let resubmitted = |who: &str| match settings.max_task_restarts {
+        0 => format!("{who} is not resubmitted: Maximum Task Restart Attempts is 0."),
+        count => format!("{who} is resubmitted, {}; each time it queues again.", times(count)),
+    };
+    let in_place = |who: &str| match settings.policy.max_in_place_restarts {
+        0 => format!("{who} is not restarted in place: In-place restarts is 0."),
+        count => format!("{who} is restarted in place, {} in an attempt.", times(count)),
+    };
+    let repeat = "The same error twice without progress ends the job.".to_owned();
+    match settings.mode() {
+        Mode::None => vec!["A failure ends the job: Auto Failover is off.".to_owned()],
+        Mode::Basic => vec![resubmitted("A failed attempt"), "Nothing is restarted in place.".to_owned()],
+        Mode::Advanced | Mode::Full if settings.policy.policy_type == "on_any_failure" => {
+            vec![in_place("Any failure"), resubmitted("What fails beyond that"), repeat]
+        }
+        Mode::Advanced | Mode::Full => vec![
+            in_place("A crash of the program"),
+            resubmitted("A job on a failing node, away from that node,"),
+            "GPU memory that runs out, or a wrong environment, ends the job: another try would fail the same way.".to_owned(),
+            repeat,
+        ],
+    }
+}
+
+/// How hang detection would work with these values, and where they do not fit together.
+pub fn hang_note(hang: &HangDetection) -> String {
+    let (interval, window) = (hang.interval_seconds.max(1), hang.window_seconds);
+    let compared = window.div_ceil(interval) * interval;
+    let start = match window % interval {
+        0 => String::new(),
+        _ => format!("{window} is not a multiple of {interval}, so {compared} s is compared. "),
+    };
+    let minutes = |seconds: u32| {
+        let tenths = (f64::from(seconds) / 6.0).round() / 10.0;
+        if tenths.fract() == 0.0 { format!("{tenths:.0}") } else { format!("{tenths:.1}") }
+    };
+    let cost = if interval < 30 { " Below 30 s the sampling itself costs time." } else { "" };
+    format!(
+        "{start}A stall shows after {} to {} min, never before minute {} of a launch.{cost}",
+        minutes(compared),
+        minutes(compared.saturating_add(interval)),
+        minutes(hang.start_after_seconds.saturating_add(compared)),
+    )
+}
+
+/// How ready something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// It is seen to.
+    Ok,
+    /// It will hurt.
+    Mind,
+    /// Nobody but the person can know.
+    NotKnown,
+}
+
+/// What to see to before relying on a recovery.
+pub fn readiness(spec: &JobSpec, original: Option<&JobDraft>, site: &Site) -> Vec<(Readiness, String)> {
+    let local = site.clusters.iter().any(|c| c.name == spec.cluster && c.kind == ClusterKind::Local);
+    let mut list = Vec::new();
+    match &spec.checkpoint_dir {
+        None => list.push((
+            Readiness::Mind,
+            "no checkpoint directory: a resubmission would start at step 0".to_owned(),
+        )),
+        Some(dir) if local => {
+            list.push((Readiness::Ok, format!("checkpoint directory {dir}, on this machine")))
+        }
+        Some(dir) => list.push((Readiness::NotKnown, format!("is {dir} on a persistent volume?"))),
+    }
+    let same_dir =
+        original.is_some_and(|o| o.checkpoint_dir.is_some() && o.checkpoint_dir == spec.checkpoint_dir);
+    if same_dir {
+        let why = "same checkpoint directory as the original: this job would go on from its checkpoints";
+        list.push((Readiness::Mind, why.to_owned()));
+    }
+    if let Some(image) = &spec.image {
+        list.push(if has_fixed_tag(image) {
+            (Readiness::Ok, "fixed image tag".to_owned())
+        } else {
+            (Readiness::Mind, "the image tag may move: a later attempt could run other code".to_owned())
+        });
+    }
+    list.push((Readiness::NotKnown, "does the program load its newest checkpoint?".to_owned()));
+    list
+}
+
+fn has_fixed_tag(image: &str) -> bool {
+    let last = image.rsplit('/').next().unwrap_or_default();
+    image.contains("@sha256:") || last.split_once(':').is_some_and(|(_, tag)| tag != "latest")
+}
+
+/// What a program needs so that it can be resumed (spec.md R25).
+pub const CHECKLIST: [(&str, &str); 6] = [
+    ("Fixed inputs", "data, code and image do not change between attempts"),
+    ("Persistent directory", "it outlives the replica and every node can reach it"),
+    ("Complete state", "model, optimizer, scheduler, random state, data position, step"),
+    ("Recovery entry point", "the same command looks for the newest checkpoint by itself"),
+    ("No partial writes", "write beside, then rename; load only what is whole"),
+    ("Verified small first", "stop a short run halfway and see it go on from its step"),
+];
+
+/// The body of `POST /api/v1/jobs` that does the same, as text; none while a field needs a change.
+pub fn json(typed: &Typed, site: &Site) -> Option<String> {
+    let draft = check(typed, site).ok()?;
+    let mut body = serde_json::to_value(draft).ok()?;
+    prune(&mut body);
+    serde_json::to_string_pretty(&body).ok()
+}
+
+/// The same as a command for a shell.
+pub fn curl(typed: &Typed, site: &Site, origin: Option<&str>) -> Option<String> {
+    let origin = origin.unwrap_or("http://127.0.0.1:3000");
+    let body = shell_words::quote(&json(typed, site)?).into_owned();
+    Some(format!(
+        "curl -X POST {origin}{} \\\n  -H 'content-type: application/json' \\\n  --data-raw {body}",
+        crate::paths::API_JOBS
+    ))
+}
+
+/// Takes out what says nothing: nulls and what is empty without them.
+fn prune(value: &mut serde_json::Value) {
+    if let serde_json::Value::Object(fields) = value {
+        fields.values_mut().for_each(prune);
+        fields
+            .retain(|_, value| !value.is_null() && value.as_object().is_none_or(|object| !object.is_empty()));
+    }
+}
+
+/// The label of a difference's field.
+pub fn label_of(difference: &Difference) -> &str {
+    label(difference.field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site() -> Site {
+        Site::default()
+    }
+
+    #[test]
+    fn an_untouched_form_differs_in_nothing() {
+        assert_eq!(differences(&Typed::prefilled(&site()), &site()), []);
+    }
+
+    #[test]
+    fn only_what_is_sent_counts_as_different() {
+        let mut typed = Typed::prefilled(&site());
+        typed.turn(name::POLICY, true);
+        assert_eq!(differences(&typed, &site()), []);
+        typed.turn(name::FAILOVER, true);
+        let fields: Vec<_> = differences(&typed, &site()).iter().map(|d| d.field).collect();
+        assert_eq!(fields, [name::FAILOVER, name::POLICY]);
+    }
+
+    #[test]
+    fn a_copy_lists_what_was_changed() {
+        let draft = check(&Typed::demo(&site()), &site()).unwrap();
+        let mut typed = Typed::of_draft(&draft, &site());
+        assert_eq!(changes(&typed, &draft, &site()), []);
+        typed.set(name::ENV, "");
+        let [change] = &changes(&typed, &draft, &site())[..] else { panic!("one change") };
+        assert_eq!((change.value.as_str(), change.usual.as_str()), ("none", "FAIL_AT=40"));
+    }
+
+    #[test]
+    fn the_outlook_names_the_limits_even_at_0() {
+        let mut ft = FaultTolerance::default();
+        assert_eq!(outlook(&ft), ["A failure ends the job: Auto Failover is off."]);
+        ft.auto_failover = true;
+        assert!(outlook(&ft)[0].contains("Maximum Task Restart Attempts is 0"));
+        ft.max_task_restarts = 1;
+        ft.policy.enabled = true;
+        assert!(outlook(&ft)[0].contains("up to 3 times in an attempt"));
+        assert!(outlook(&ft)[1].contains("is resubmitted, once;"), "{:?}", outlook(&ft));
+    }
+
+    #[test]
+    fn a_window_that_is_no_multiple_says_what_is_compared() {
+        let hang = |interval_seconds, window_seconds| HangDetection {
+            interval_seconds,
+            window_seconds,
+            ..FaultTolerance::default().hang_detection
+        };
+        assert_eq!(
+            hang_note(&hang(240, 600)),
+            "600 is not a multiple of 240, so 720 s is compared. A stall shows after 12 to 16 min, never before minute 42 of a launch."
+        );
+        assert_eq!(
+            hang_note(&hang(20, 90)),
+            "90 is not a multiple of 20, so 100 s is compared. A stall shows after 1.7 to 2 min, never before minute 31.7 of a launch. Below 30 s the sampling itself costs time."
+        );
+        assert!(hang_note(&hang(300, 600)).starts_with("A stall shows"));
+    }
+
+    #[test]
+    fn a_moving_tag_is_told() {
+        assert!(has_fixed_tag("team/train:2.9") && has_fixed_tag("r:5000/a@sha256:00"));
+        assert!(
+            !has_fixed_tag("team/train")
+                && !has_fixed_tag("r:5000/train:latest")
+                && !has_fixed_tag("r:5000/train")
+        );
+    }
+
+    #[test]
+    fn the_body_and_the_command_create_the_same_job() {
+        let typed = Typed::demo(&site());
+        let body: JobDraft = serde_json::from_str(&json(&typed, &site()).unwrap()).unwrap();
+        assert_eq!(body.validate(&site()), check(&typed, &site()).unwrap().validate(&site()));
+        let mut quoted = typed.clone();
+        quoted.set(name::NAME, "it's");
+        let command = curl(&quoted, &site(), Some("http://127.0.0.1:3000")).unwrap();
+        let words = shell_words::split(&command.replace("\\\n", " ")).unwrap();
+        assert_eq!(words[3], "http://127.0.0.1:3000/api/v1/jobs");
+        let sent: JobDraft = serde_json::from_str(words.last().unwrap()).unwrap();
+        assert_eq!(sent.name, "it's");
+        assert_eq!(json(&Typed::prefilled(&site()), &site()), None);
+    }
+
+    #[test]
+    fn a_copy_with_the_same_directory_is_pointed_out() {
+        let draft = check(&Typed::demo(&site()), &site()).unwrap();
+        let spec = draft.validate(&site()).unwrap();
+        let minds = |original| {
+            readiness(&spec, original, &site()).iter().filter(|(ready, _)| *ready == Readiness::Mind).count()
+        };
+        assert_eq!((minds(None), minds(Some(&draft))), (0, 1));
+    }
+}

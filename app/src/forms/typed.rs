@@ -1,0 +1,243 @@
+//! The create form as it was typed: names are the dotted paths of the API's body, so an error finds its field by itself.
+
+use engine::job::{JobDraft, JobKind, Site};
+
+/// Names of the fields.
+pub mod name {
+    /// Shown name.
+    pub const NAME: &str = "name";
+    /// PyTorchJob or RayJob.
+    pub const KIND: &str = "kind";
+    /// The cluster.
+    pub const CLUSTER: &str = "cluster";
+    /// Container image.
+    pub const IMAGE: &str = "image";
+    /// Program and arguments as one line of a shell.
+    pub const COMMAND: &str = "command";
+    /// `KEY=VALUE`, a line each.
+    pub const ENV: &str = "env";
+    /// All replicas.
+    pub const REPLICAS: &str = "replicas";
+    /// Processes in each.
+    pub const PROCESSES: &str = "processes_per_replica";
+    /// Accelerators in each.
+    pub const ACCELERATORS: &str = "accelerators_per_replica";
+    /// Where the program starts.
+    pub const WORKING_DIR: &str = "working_dir";
+    /// Where it saves.
+    pub const CHECKPOINT_DIR: &str = "checkpoint_dir";
+    /// Auto Failover.
+    pub const FAILOVER: &str = "fault_tolerance.auto_failover";
+    /// Maximum Task Restart Attempts.
+    pub const TASK_RESTARTS: &str = "fault_tolerance.max_task_restarts";
+    /// Fault Tolerance Policy.
+    pub const POLICY: &str = "fault_tolerance.policy.enabled";
+    /// Policy Type.
+    pub const POLICY_TYPE: &str = "fault_tolerance.policy.type";
+    /// In-place restarts.
+    pub const IN_PLACE: &str = "fault_tolerance.policy.max_in_place_restarts";
+    /// Job Hang Detection.
+    pub const HANG: &str = "fault_tolerance.hang_detection.enabled";
+    /// Hang Detection Interval.
+    pub const INTERVAL: &str = "fault_tolerance.hang_detection.interval_seconds";
+    /// Hang Determination Duration.
+    pub const WINDOW: &str = "fault_tolerance.hang_detection.window_seconds";
+    /// Detection starts after.
+    pub const START_AFTER: &str = "fault_tolerance.hang_detection.start_after_seconds";
+    /// Maximum Restart Count for Communication Hang.
+    pub const HANG_RESTARTS: &str = "fault_tolerance.hang_detection.max_in_place_restarts";
+    /// Exit ckpt Notification.
+    pub const EXIT: &str = "fault_tolerance.exit_checkpoint.enabled";
+    /// Program Listening Port.
+    pub const PORT: &str = "fault_tolerance.exit_checkpoint.port";
+    /// Maximum wait for the save.
+    pub const WAIT: &str = "fault_tolerance.exit_checkpoint.max_wait_seconds";
+    /// The mode cards, which set switches and are no part of the body.
+    pub const MODE: &str = "mode";
+}
+
+/// Fields with their labels, in the order of the form.
+pub const LABELS: [(&str, &str); 24] = [
+    (name::NAME, "Name"),
+    (name::KIND, "Kind"),
+    (name::CLUSTER, "Cluster"),
+    (name::IMAGE, "Image"),
+    (name::COMMAND, "Command"),
+    (name::ENV, "Environment"),
+    (name::REPLICAS, "Replicas"),
+    (name::ACCELERATORS, "GPUs in each replica"),
+    (name::PROCESSES, "Processes in each replica"),
+    (name::WORKING_DIR, "Working directory"),
+    (name::CHECKPOINT_DIR, "Checkpoint directory"),
+    (name::FAILOVER, "Auto Failover"),
+    (name::TASK_RESTARTS, "Maximum Task Restart Attempts"),
+    (name::POLICY, "Fault Tolerance Policy"),
+    (name::POLICY_TYPE, "Policy Type"),
+    (name::IN_PLACE, "In-place restarts"),
+    (name::HANG, "Job Hang Detection"),
+    (name::INTERVAL, "Hang Detection Interval"),
+    (name::WINDOW, "Hang Determination Duration"),
+    (name::HANG_RESTARTS, "Maximum Restart Count for Communication Hang"),
+    (name::START_AFTER, "Detection starts after"),
+    (name::EXIT, "Exit ckpt Notification"),
+    (name::PORT, "Program Listening Port"),
+    (name::WAIT, "Maximum wait for the save"),
+];
+
+/// The label of a field, or the name itself where it has none.
+pub fn label(name: &str) -> &str {
+    LABELS.iter().find(|(field, _)| *field == name).map_or(name, |(_, label)| label)
+}
+
+/// The form's field that an error's path belongs to: `env.FOO` is shown at `env`.
+pub fn field_of(path: &str) -> &str {
+    if path.starts_with("env.") { name::ENV } else { path }
+}
+
+/// A policy type in the words of the form; a custom one is chosen by its name.
+pub fn policy_words(policy: &str) -> String {
+    match policy {
+        "exit_code_and_message" => "By exit code and error message".to_owned(),
+        "on_any_failure" => "On any failure".to_owned(),
+        custom => custom.to_owned(),
+    }
+}
+
+/// The form as it was typed: names and texts, in order. A switch that is off is absent, as in a posted form.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Typed(Vec<(String, String)>);
+
+impl Typed {
+    /// From the fields of a post.
+    pub const fn new(fields: Vec<(String, String)>) -> Self {
+        Self(fields)
+    }
+
+    /// The fields.
+    pub fn into_fields(self) -> Vec<(String, String)> {
+        self.0
+    }
+
+    /// The text of a field; none where it was not there at all.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(field, _)| field == name).map(|(_, text)| text.as_str())
+    }
+
+    /// The text of a field; empty where it was not there.
+    pub fn get(&self, name: &str) -> &str {
+        self.text(name).unwrap_or_default()
+    }
+
+    /// Whether a switch is on.
+    pub fn is_on(&self, switch: &str) -> bool {
+        self.text(switch).is_some_and(|text| text != "off")
+    }
+
+    /// Sets the text of a field.
+    pub fn set(&mut self, name: &str, text: impl Into<String>) {
+        let text = text.into();
+        match self.0.iter_mut().rev().find(|(field, _)| field == name) {
+            Some(slot) => slot.1 = text,
+            None => self.0.push((name.to_owned(), text)),
+        }
+    }
+
+    /// Turns a switch.
+    pub fn turn(&mut self, switch: &str, on: bool) {
+        self.0.retain(|(field, _)| field != switch);
+        if on {
+            self.set(switch, "on");
+        }
+    }
+
+    /// Whether it is a RayJob.
+    pub fn is_ray(&self) -> bool {
+        self.get(name::KIND) == JobKind::RayJob.as_str()
+    }
+
+    /// Takes out the fields whose name starts with `prefix`, without it.
+    pub(super) fn take_prefixed(&mut self, prefix: &str) -> Self {
+        let (taken, kept) =
+            std::mem::take(&mut self.0).into_iter().partition(|(field, _)| field.starts_with(prefix));
+        self.0 = kept;
+        let taken: Vec<(String, String)> = taken;
+        Self(taken.into_iter().map(|(field, text)| (field[prefix.len()..].to_owned(), text)).collect())
+    }
+
+    /// Whether there is no field at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// An empty form with the site's prefilled values.
+    pub fn prefilled(site: &Site) -> Self {
+        let mut draft = JobDraft { accelerators_per_replica: Some(1), ..JobDraft::default() };
+        draft.fault_tolerance.max_task_restarts = Some(site.form_max_task_restarts.into());
+        Self::of_draft(&draft, site)
+    }
+
+    /// The demo: two replicas train on this machine, one fails at step 40, and the job recovers from it.
+    pub fn demo(site: &Site) -> Self {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect();
+        let mut draft = JobDraft {
+            name: "demo".to_owned(),
+            command: words("python3 examples/train.py --steps 200"),
+            env: [("FAIL_AT".to_owned(), "40".to_owned())].into(),
+            replicas: Some(2),
+            accelerators_per_replica: Some(1),
+            checkpoint_dir: Some("checkpoints/demo".to_owned()),
+            ..JobDraft::default()
+        };
+        draft.fault_tolerance.auto_failover = Some(true);
+        draft.fault_tolerance.max_task_restarts = Some(site.form_max_task_restarts.into());
+        draft.fault_tolerance.policy.enabled = Some(true);
+        Self::of_draft(&draft, site)
+    }
+
+    /// A draft as the form shows it; what it leaves out has the site's values.
+    pub fn of_draft(draft: &JobDraft, site: &Site) -> Self {
+        let ft = &draft.fault_tolerance;
+        let defaults = &site.defaults;
+        let number = |given: Option<i64>, default: u32| given.unwrap_or(default.into()).to_string();
+        let env: Vec<String> = draft.env.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let cluster =
+            draft.cluster.clone().or_else(|| site.clusters.first().map(|cluster| cluster.name.clone()));
+        let policy = ft.policy.policy_type.clone().unwrap_or_else(|| defaults.policy.policy_type.clone());
+        let hang = (&ft.hang_detection, &defaults.hang_detection);
+        let exit = (&ft.exit_checkpoint, &defaults.exit_checkpoint);
+        let mut typed = Self::default();
+        for (field, text) in [
+            (name::NAME, draft.name.clone()),
+            (name::KIND, draft.kind.unwrap_or(JobKind::PyTorchJob).as_str().to_owned()),
+            (name::CLUSTER, cluster.unwrap_or_default()),
+            (name::IMAGE, draft.image.clone().unwrap_or_default()),
+            (name::COMMAND, shell_words::join(&draft.command)),
+            (name::ENV, env.join("\n")),
+            (name::REPLICAS, number(draft.replicas, 1)),
+            (name::PROCESSES, number(draft.processes_per_replica, 1)),
+            (name::ACCELERATORS, number(draft.accelerators_per_replica, 0)),
+            (name::WORKING_DIR, draft.working_dir.clone().unwrap_or_default()),
+            (name::CHECKPOINT_DIR, draft.checkpoint_dir.clone().unwrap_or_default()),
+            (name::TASK_RESTARTS, number(ft.max_task_restarts, 0)),
+            (name::POLICY_TYPE, policy),
+            (name::IN_PLACE, number(ft.policy.max_in_place_restarts, defaults.policy.max_in_place_restarts)),
+            (name::INTERVAL, number(hang.0.interval_seconds, hang.1.interval_seconds)),
+            (name::WINDOW, number(hang.0.window_seconds, hang.1.window_seconds)),
+            (name::START_AFTER, number(hang.0.start_after_seconds, hang.1.start_after_seconds)),
+            (name::HANG_RESTARTS, number(hang.0.max_in_place_restarts, hang.1.max_in_place_restarts)),
+            (name::PORT, number(exit.0.port, exit.1.port.into())),
+            (name::WAIT, number(exit.0.max_wait_seconds, exit.1.max_wait_seconds)),
+        ] {
+            typed.set(field, text);
+        }
+        for (switch, on) in [
+            (name::FAILOVER, ft.auto_failover.unwrap_or(defaults.auto_failover)),
+            (name::POLICY, ft.policy.enabled.unwrap_or(defaults.policy.enabled)),
+            (name::HANG, hang.0.enabled.unwrap_or(hang.1.enabled)),
+            (name::EXIT, exit.0.enabled.unwrap_or(exit.1.enabled)),
+        ] {
+            typed.turn(switch, on);
+        }
+        typed
+    }
+}

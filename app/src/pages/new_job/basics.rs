@@ -1,0 +1,206 @@
+//! The first three parts: what runs, on how much, and where it keeps its data.
+
+use leptos::prelude::*;
+
+use super::{KINDS, state::FormState};
+use crate::{
+    components::{
+        badge::kind_name,
+        field::{Field, SELECT, TextArea, TextField, hint_id},
+    },
+    forms::{
+        new_job::allowed,
+        review::CHECKLIST,
+        typed::{label, name},
+    },
+};
+
+/// A numbered part of the form.
+#[component]
+pub fn Part(
+    /// Its number.
+    number: u8,
+    /// Its heading.
+    title: &'static str,
+    /// Its fields.
+    children: Children,
+) -> impl IntoView {
+    let id = format!("part-{number}");
+    let labelled = id.clone();
+    let class = if number == 1 { "pb-6" } else { "pt-5 pb-6 border-t border-hair" };
+    view! {
+        <section class=class aria-labelledby=labelled>
+            <h2 id=id class="flex items-baseline gap-2.5 mb-3.5">
+                <span class="text-ink-3 font-medium">{number}</span>{title}
+            </h2>
+            {children()}
+        </section>
+    }
+}
+
+/// Fields two by two.
+pub const GRID: &str = "grid grid-cols-2 max-sm:grid-cols-1 gap-x-5 gap-y-3.5";
+
+/// A field of one line.
+#[component]
+pub fn Text(
+    form: FormState,
+    field: &'static str,
+    #[prop(optional)] numeric: bool,
+    #[prop(optional)] mono: bool,
+    #[prop(optional)] unit: Option<&'static str>,
+    #[prop(into)] hint: ViewFn,
+) -> impl IntoView {
+    view! {
+        <TextField
+            name=field
+            label=label_of(field)
+            value=form.first(field)
+            error=form.error(field)
+            changed=form.changed(field)
+            left=form.left(field)
+            numeric
+            mono
+            unit
+            hint
+        />
+    }
+}
+
+fn label_of(field: &'static str) -> &'static str {
+    label(field)
+}
+
+/// Basics, Resources and Data.
+#[component]
+pub fn Basics(form: FormState) -> impl IntoView {
+    let env = name::ENV;
+    view! {
+        <Part number=1 title="Basics">
+            <div class=GRID>
+                <Text form field=name::NAME hint=|| "1 to 63 characters; need not be unique"/>
+                <Kind form/>
+                <Cluster form/>
+                <Text form field=name::IMAGE hint=|| "the local cluster uses none: it runs programs of this machine"/>
+                <div class="col-span-full">
+                    <Text form field=name::COMMAND mono=true hint=|| "program and arguments as in a shell, without its variables and pipes"/>
+                </div>
+                <div class="col-span-full">
+                    <TextArea
+                        name=env
+                        label=label_of(env)
+                        value=form.first(env)
+                        error=form.error(env)
+                        changed=form.changed(env)
+                        left=form.left(env)
+                        rows=3
+                        hint=|| "NAME=value, one a line; ranks and rendezvous are set by Holdfast"
+                    />
+                </div>
+            </div>
+        </Part>
+        <Part number=2 title="Resources">
+            <div class=GRID>
+                <Text form field=name::REPLICAS numeric=true hint=move || view! { {allowed(name::REPLICAS)} ", the master included" <Fit form/> }/>
+                <Text form field=name::ACCELERATORS numeric=true hint=|| format!("{}; locally slots, at least one; 0 disables Job Hang Detection", allowed(name::ACCELERATORS))/>
+                <Text form field=name::PROCESSES numeric=true hint=|| format!("{}; each runs the command with its own rank", allowed(name::PROCESSES))/>
+            </div>
+        </Part>
+        <Part number=3 title="Data">
+            <div class=GRID>
+                <Text form field=name::CHECKPOINT_DIR mono=true hint=move || view! { <CheckpointHint form/> }/>
+                <Text form field=name::WORKING_DIR mono=true hint=|| "empty: the server's, or the image's own"/>
+            </div>
+            <details class="mt-3.5">
+                <summary class="w-fit min-h-6 max-sm:min-h-11 cursor-pointer underline decoration-edge underline-offset-3">"Checkpoint checklist"</summary>
+                <dl class="grid grid-cols-[10rem_1fr] max-sm:grid-cols-1 gap-x-4 gap-y-1 mt-2">
+                    {CHECKLIST.map(|(what, why)| view! { <dt class="font-medium">{what}</dt> <dd class="text-ink-2">{why}</dd> }).collect_view()}
+                </dl>
+            </details>
+        </Part>
+    }
+}
+
+#[component]
+fn Kind(form: FormState) -> impl IntoView {
+    let chosen = form.first(name::KIND);
+    let error = form.error(name::KIND);
+    let radios = KINDS.map(|kind| {
+        view! {
+            <label class="inline-flex items-center gap-2 min-h-8 max-sm:min-h-11 cursor-pointer">
+                <input
+                    class="tick"
+                    type="radio"
+                    name=name::KIND
+                    value=kind.as_str()
+                    checked=chosen == kind.as_str()
+                    on:change=move |_| form.changed(name::KIND).run(kind.as_str().to_owned())
+                />
+                {kind_name(kind)}
+            </label>
+        }
+    });
+    view! {
+        <fieldset id=name::KIND tabindex="-1">
+            <legend class="mb-1 font-medium">"Kind"</legend>
+            <div class="flex flex-wrap gap-x-5">{radios.collect_view()}</div>
+            {move || error.get().map(|why| view! { <p class="mt-1 text-xs text-red font-medium">{why}</p> })}
+            {move || form.typed.with(|typed| typed.is_ray()).then(|| view! {
+                <p class="mt-1 text-xs text-ink-3">"RayJob uses basic mode; what is for PyTorchJob is disabled below and kept."</p>
+            })}
+        </fieldset>
+    }
+}
+
+#[component]
+fn Cluster(form: FormState) -> impl IntoView {
+    let field = name::CLUSTER;
+    let chosen = form.first(field);
+    let names: Vec<String> =
+        form.site.with_value(|site| site.clusters.iter().map(|cluster| cluster.name.clone()).collect());
+    let options = names.into_iter().map(move |cluster| {
+        let (selected, words) = (cluster == chosen, cluster.clone());
+        view! { <option value=cluster selected=selected>{words}</option> }
+    });
+    view! {
+        <Field name=field label="Cluster" error=form.error(field) hint=|| "where it runs">
+            <select
+                id=field
+                name=field
+                class=format!("{SELECT} w-full")
+                aria-describedby=hint_id(field)
+                on:change=move |event| form.changed(field).run(event_target_value(&event))
+            >
+                {options.collect_view()}
+            </select>
+        </Field>
+    }
+}
+
+/// Whether the job fits the cluster as a whole, in slots.
+#[component]
+fn Fit(form: FormState) -> impl IntoView {
+    move || {
+        let spec = form.spec()?;
+        let total = form
+            .site
+            .with_value(|site| site.clusters.iter().find(|c| c.name == spec.cluster)?.total_slots)?;
+        let needs = spec.replicas * spec.accelerators_per_replica.max(1);
+        Some(format!("; needs {needs} of the cluster's {total} slots"))
+    }
+}
+
+#[component]
+fn CheckpointHint(form: FormState) -> impl IntoView {
+    move || {
+        if form.typed.with(|typed| typed.get(name::CHECKPOINT_DIR).trim().is_empty()) {
+            view! {
+                <span class="text-amber font-medium">"A resubmission would start at step 0: name a directory that outlives the replica."</span>
+            }
+            .into_any()
+        } else {
+            view! { "must outlive the replica; a local one may be below the server's data directory. Another job with the same one would go on from its checkpoints." }
+                .into_any()
+        }
+    }
+}

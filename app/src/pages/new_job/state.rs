@@ -1,0 +1,207 @@
+//! The state of the form in the browser. The texts are the browser's own; this hears of them, so that nothing typed
+//! before hydration is lost and the page works the same without script.
+
+use std::collections::BTreeSet;
+
+use engine::job::{FieldError, JobDraft, JobSpec, Mode, Site};
+use leptos::{ev, html, prelude::*};
+
+use crate::{
+    forms::{
+        new_job::{checked, error_of, sentence},
+        switches::{self, Moved},
+        typed::{Typed, field_of, name},
+    },
+    server_fns::new_job::NewJobStart,
+};
+
+/// A switch that moved by itself, and the form before it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shift {
+    /// What moved.
+    pub moved: Moved,
+    before: Typed,
+}
+
+/// The form's state. Copies share it.
+#[derive(Clone, Copy)]
+pub struct FormState {
+    /// What is typed now.
+    pub typed: RwSignal<Typed>,
+    /// The site's clusters, policies and values.
+    pub site: StoredValue<Site>,
+    /// The body of the original, for a copy.
+    pub original: StoredValue<Option<JobDraft>>,
+    /// What moved last.
+    pub shift: RwSignal<Option<Shift>>,
+    /// Where the focus goes when there are errors.
+    pub summary_ref: NodeRef<html::Div>,
+    /// What the rules say about what is typed now.
+    found: Memo<Result<(JobDraft, JobSpec), Vec<FieldError>>>,
+    /// What the server refused; an entry goes when its field changes.
+    refused: RwSignal<Vec<FieldError>>,
+    /// Fields that were left: only these are judged while the rest is still being filled in.
+    left: RwSignal<BTreeSet<&'static str>>,
+    /// The form was sent and refused here, so every field is judged.
+    sent: RwSignal<bool>,
+    /// The browser has taken over; before that it owns the switches too.
+    ready: RwSignal<bool>,
+}
+
+impl FormState {
+    /// The form with these texts.
+    pub fn new(typed: Typed, start: &NewJobStart) -> Self {
+        let typed = RwSignal::new(typed);
+        let site = StoredValue::new(start.site.clone());
+        let errors = start.posted.as_ref().map(|posted| posted.errors.clone()).unwrap_or_default();
+        Self {
+            typed,
+            site,
+            original: StoredValue::new(start.original.as_ref().map(|original| original.draft.clone())),
+            shift: RwSignal::new(None),
+            summary_ref: NodeRef::new(),
+            found: Memo::new(move |_| typed.with(|typed| site.with_value(|site| checked(typed, site)))),
+            refused: RwSignal::new(errors),
+            left: RwSignal::new(BTreeSet::new()),
+            sent: RwSignal::new(false),
+            ready: RwSignal::new(false),
+        }
+    }
+
+    /// Reads what the person did before the scripts were there.
+    pub fn take_over(self, form: NodeRef<html::Form>) {
+        #[cfg(feature = "hydrate")]
+        Effect::new(move |_| {
+            if let Some(form) = form.get() {
+                if let Some(mut typed) = browser::read(&form) {
+                    switches::settle(&mut typed);
+                    self.typed.set(typed);
+                }
+                self.ready.set(true);
+            }
+        });
+        #[cfg(not(feature = "hydrate"))]
+        let _ = (form, self.ready);
+    }
+
+    /// The job as it would be created, while no field needs a change.
+    pub fn spec(self) -> Option<JobSpec> {
+        self.found.with(|found| found.as_ref().ok().map(|(_, spec)| spec.clone()))
+    }
+
+    /// A text as it was at first; later ones are the browser's.
+    pub fn first(self, field: &str) -> String {
+        self.typed.with_untracked(|typed| typed.get(field).to_owned())
+    }
+
+    /// The error to show at a field.
+    pub fn error(self, field: &'static str) -> Signal<Option<String>> {
+        Signal::derive(move || {
+            let judged = self.sent.get() || self.left.with(|left| left.contains(field));
+            let own = self.found.with(|found| Some(sentence(error_of(found.as_ref().err()?, field)?)));
+            let refused = self.refused.with(|refused| error_of(refused, field).map(sentence));
+            if judged { own.or(refused) } else { refused }
+        })
+    }
+
+    /// The errors of the summary.
+    pub fn summary(self) -> Vec<FieldError> {
+        if self.sent.get() {
+            self.found.with(|found| found.as_ref().err().cloned().unwrap_or_default())
+        } else {
+            self.refused.get()
+        }
+    }
+
+    /// Hears of a change.
+    pub fn changed(self, field: &'static str) -> Callback<String> {
+        Callback::new(move |text: String| {
+            self.typed.update(|typed| typed.set(field, text));
+            self.refused.update(|refused| refused.retain(|error| field_of(&error.field) != field));
+        })
+    }
+
+    /// Hears that a field was left.
+    pub fn left(self, field: &'static str) -> Callback<()> {
+        Callback::new(move |()| {
+            self.left.update(|left| {
+                left.insert(field);
+            });
+        })
+    }
+
+    /// A person turned a switch.
+    pub fn turn(self, switch: &'static str, on: bool) {
+        let before = self.typed.get_untracked();
+        let mut typed = before.clone();
+        let moved = switches::turn(&mut typed, switch, on);
+        self.typed.set(typed);
+        self.shift.set(moved.map(|moved| Shift { moved, before }));
+        self.refused.update(|refused| refused.retain(|error| error.field != switch));
+    }
+
+    /// A person chose a mode card.
+    pub fn choose(self, mode: Mode) {
+        self.typed.update(|typed| switches::choose(typed, mode));
+        self.shift.set(None);
+    }
+
+    /// A person took back what moved, and with it what made it move.
+    pub fn undo(self) {
+        if let Some(shift) = self.shift.get_untracked() {
+            self.typed.update(|typed| {
+                for switch in [name::FAILOVER, name::POLICY, name::HANG] {
+                    typed.turn(switch, shift.before.is_on(switch));
+                }
+            });
+            self.shift.set(None);
+        }
+    }
+
+    /// Whether a switch shows as on. None leaves the browser's own state alone.
+    pub fn shows_on(self, switch: &'static str) -> Option<bool> {
+        self.ready.get().then(|| self.typed.with(|typed| switches::sent(typed, switch)))
+    }
+
+    /// Whether a mode's card shows as chosen. None leaves the browser's own state alone.
+    pub fn shows_mode(self, mode: Mode) -> Option<bool> {
+        self.ready.get().then(|| self.typed.with(|typed| switches::mode(typed) == mode))
+    }
+
+    /// Keeps a form with errors from being sent, and takes the person to the list of them.
+    pub fn submit(self, event: &ev::SubmitEvent) {
+        if self.found.with_untracked(Result::is_err) {
+            event.prevent_default();
+            self.sent.set(true);
+            #[cfg(feature = "hydrate")]
+            if let Some(summary) = self.summary_ref.get_untracked() {
+                // The list is drawn in the same turn; a browser that cannot focus still shows it.
+                let _ = summary.focus();
+            }
+        }
+    }
+}
+
+#[cfg(feature = "hydrate")]
+mod browser {
+    use web_sys::{FormData, HtmlFormElement};
+
+    use crate::forms::{
+        switches::{KEPT, RENDERED, SWITCHES, WAS},
+        typed::{LABELS, Typed, name},
+    };
+
+    /// The fields as the browser would post them now.
+    pub(super) fn read(form: &HtmlFormElement) -> Option<Typed> {
+        let data = FormData::new_with_form(form).ok()?;
+        let names = LABELS
+            .iter()
+            .map(|(field, _)| (*field).to_owned())
+            .chain([name::MODE.to_owned()])
+            .chain(RENDERED.map(|field| format!("{WAS}{field}")))
+            .chain(SWITCHES.map(|field| format!("{KEPT}{field}")));
+        Some(Typed::new(
+            names.filter_map(|field| Some((field.clone(), data.get(&field).as_string()?))).collect(),
+        ))
+    }
+}

@@ -3,6 +3,7 @@
 pub mod agents;
 pub mod clock;
 pub mod clusters;
+pub mod driver;
 pub mod logs;
 pub mod store;
 pub mod tokens;

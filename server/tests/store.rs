@@ -235,6 +235,9 @@ async fn live_and_changed_jobs_are_listed_by_their_cursors() {
         let live: Vec<_> = first.iter().chain(&rest).map(|(id, _)| id.clone()).collect();
         assert_eq!(live, [0, 1, 3, 4].map(job_id));
         assert!(first.iter().all(|(id, stored)| stored.as_ref().unwrap().chain.job_id() == id));
+        assert_eq!(jobs::live_ids(&mut conn, Some(&job_id(0)), 2).await.unwrap(), [1, 3].map(job_id));
+        assert_eq!(jobs::live_since(&mut conn, at(1), 2).await.unwrap(), [4, 3].map(job_id));
+        assert_eq!(jobs::live_since(&mut conn, at(1), 9).await.unwrap(), [4, 3, 1].map(job_id));
         let changed = jobs::changed_since(&mut conn, at(3), 10).await.unwrap();
         assert_eq!(changed, [(job_id(3), 1, at(3)), (job_id(4), 1, at(4))]);
     })

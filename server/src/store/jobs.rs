@@ -215,6 +215,40 @@ pub async fn live(
     rows.iter().map(|row| Ok((from_word("job id", get(row, "job_id")?)?, to_stored(row)))).collect()
 }
 
+/// The ids of [`live`] alone.
+///
+/// # Errors
+/// The database failed.
+pub async fn live_ids(
+    conn: &mut AnyConnection,
+    after: Option<&JobId>,
+    limit: u32,
+) -> Result<Vec<JobId>, StoreError> {
+    let rows = sqlx::query("SELECT job_id FROM job WHERE live = 1 AND job_id > $1 ORDER BY job_id LIMIT $2")
+        .bind(after.map(|id| id.as_str().to_owned()).unwrap_or_default())
+        .bind(i64::from(limit))
+        .fetch_all(conn)
+        .await
+        .doing("reading which jobs live")?;
+    rows.iter().map(|row| from_word("job id", get(row, "job_id")?)).collect()
+}
+
+/// Live jobs that were made at `since` or later, newest first, at most `limit`.
+///
+/// # Errors
+/// The database failed.
+pub async fn live_since(conn: &mut AnyConnection, since: Time, limit: u32) -> Result<Vec<JobId>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT job_id FROM job WHERE created_at >= $1 AND live = 1 ORDER BY created_at DESC LIMIT $2",
+    )
+    .bind(since.micros())
+    .bind(i64::from(limit))
+    .fetch_all(conn)
+    .await
+    .doing("reading which jobs are new")?;
+    rows.iter().map(|row| from_word("job id", get(row, "job_id")?)).collect()
+}
+
 /// Jobs that were written at `since` or later, in the order they were written, with that time and their generation, at most `limit`.
 ///
 /// # Errors

@@ -1,0 +1,213 @@
+//! Calls to clusters: the effects of a step, and looking at what there is.
+
+use std::{sync::Arc, time::Duration};
+
+use engine::{
+    chain::{Chain, Effect, Observation},
+    ids::{JobId, TaskId},
+    time::Time,
+};
+
+use super::{Failpoint, Shared, registry::Term};
+use crate::{
+    clusters::{Cluster, ClusterError, Order},
+    store::{StoreError, attempts, leader},
+};
+
+/// Longest time of one call. Clusters have shorter limits of their own; this one keeps a faulty one from holding a job for ever.
+const CALL_LIMIT: Duration = Duration::from_secs(60);
+/// The first pause after a failed effect; it doubles up to [`LONGEST_PAUSE_MILLIS`].
+const FIRST_PAUSE_MILLIS: u64 = 250;
+/// The longest pause between two tries, so that a cluster that comes back is used within half a minute.
+const LONGEST_PAUSE_MILLIS: u64 = 30_000;
+/// An effect that was taken but whose outcome does not show is asked for again after this time.
+const ASK_AGAIN_MILLIS: u64 = 10_000;
+/// Task ids that are read at a time when a job is forgotten.
+const TASKS_AT_A_TIME: u32 = 1_000;
+
+/// What a call brought.
+pub(super) enum Outcome {
+    /// The effect was taken by the cluster.
+    Done,
+    /// The cluster will never take the attempt.
+    Refused(String),
+    /// What there is of the attempt.
+    Observed(TaskId, Observation),
+    /// The cluster did not answer: nothing is known.
+    Unreachable(anyhow::Error),
+    /// The database did not answer, so the cluster was not asked.
+    NotAsked(StoreError),
+    /// Another server leads; nothing was done.
+    NotLeader,
+}
+
+/// The effect that has to be performed next, and when. Effects are performed in their order: the first must be answered, which
+/// shows in the chain, before the next one is begun.
+#[derive(Default)]
+pub(super) struct Next {
+    effect: Option<Effect>,
+    tries: u32,
+    due: Time,
+}
+
+impl Next {
+    /// Takes what the chain wants now. The same effect keeps its pause, a new one is due at once.
+    pub(super) fn renew(&mut self, chain: &Chain) {
+        let effect = chain.pending_effects().into_iter().next();
+        if effect != self.effect {
+            *self = Self { effect, ..Self::default() };
+        }
+    }
+
+    pub(super) fn due(&self, now: Time) -> Option<&Effect> {
+        self.effect.as_ref().filter(|_| self.due <= now)
+    }
+
+    pub(super) fn at(&self) -> Option<Time> {
+        self.effect.as_ref().map(|_| self.due)
+    }
+
+    pub(super) fn is_creation(&self) -> bool {
+        matches!(self.effect, Some(Effect::Create(_)))
+    }
+
+    pub(super) fn is_removal(&self) -> bool {
+        matches!(self.effect, Some(Effect::Delete { .. }))
+    }
+
+    pub(super) fn taken(&mut self, now: Time) {
+        self.tries = 0;
+        self.due = now.plus_millis(ASK_AGAIN_MILLIS);
+    }
+
+    pub(super) fn failed(&mut self, now: Time) {
+        self.due = now.plus_millis(pause_millis(self.tries));
+        self.tries = self.tries.saturating_add(1);
+    }
+}
+
+fn pause_millis(tries: u32) -> u64 {
+    FIRST_PAUSE_MILLIS.saturating_mul(1 << tries.min(16)).min(LONGEST_PAUSE_MILLIS)
+}
+
+/// Performs an effect of a committed chain.
+pub(super) async fn perform(
+    shared: Arc<Shared>,
+    term: Arc<Term>,
+    chain: Arc<Chain>,
+    effect: Effect,
+) -> Outcome {
+    let Ok(_permit) = shared.cluster_calls.acquire().await else { return Outcome::NotLeader };
+    // A leader that was paused must not act on what it once decided: its successor may have moved on.
+    match leads(&shared, &term).await {
+        Ok(true) => {}
+        Ok(false) => return Outcome::NotLeader,
+        Err(error) => return Outcome::NotAsked(error),
+    }
+    let cluster = match cluster(&shared, &chain) {
+        Ok(cluster) => cluster,
+        Err(error) => return Outcome::Unreachable(error),
+    };
+    let call = async {
+        match effect {
+            Effect::Create(plan) => {
+                let tokens = shared.tokens.of_attempt(&plan.task_id, chain.spec());
+                let order =
+                    Order { job_id: chain.job_id().clone(), spec: chain.spec().clone(), plan, tokens };
+                Failpoint::BeforeCreate.pass();
+                cluster.create(&order).await?;
+                Failpoint::AfterCreate.pass();
+            }
+            Effect::Delete { task_id, force } => {
+                Failpoint::BeforeDelete.pass();
+                cluster.delete(&task_id, force).await?;
+                Failpoint::AfterDelete.pass();
+            }
+            Effect::Forget => {
+                let tasks = all_tasks(&shared, chain.job_id()).await?;
+                Failpoint::BeforeForget.pass();
+                cluster.forget(chain.job_id(), chain.spec(), &tasks).await?;
+                Failpoint::AfterForget.pass();
+            }
+        }
+        Ok::<_, CallError>(())
+    };
+    match limited(call).await {
+        Ok(()) => Outcome::Done,
+        Err(error) => failed(error),
+    }
+}
+
+/// Looks at an attempt.
+pub(super) async fn observe(shared: Arc<Shared>, chain: Arc<Chain>, task_id: TaskId) -> Outcome {
+    let Ok(_permit) = shared.cluster_calls.acquire().await else { return Outcome::NotLeader };
+    let cluster = match cluster(&shared, &chain) {
+        Ok(cluster) => cluster,
+        Err(error) => return Outcome::Unreachable(error),
+    };
+    match limited(async { Ok(cluster.observe(&task_id).await?) }).await {
+        Ok(observation) => Outcome::Observed(task_id, observation),
+        Err(error) => failed(error),
+    }
+}
+
+/// Why a call brought nothing.
+#[derive(Debug, thiserror::Error)]
+enum CallError {
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the call took longer than {} s", CALL_LIMIT.as_secs())]
+    TooLong,
+}
+
+async fn limited<T>(call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+    tokio::time::timeout(CALL_LIMIT, call).await.unwrap_or(Err(CallError::TooLong))
+}
+
+fn failed(error: CallError) -> Outcome {
+    match error {
+        CallError::Cluster(ClusterError::Refused { text }) => Outcome::Refused(text),
+        CallError::Store(error) => Outcome::NotAsked(error),
+        other => Outcome::Unreachable(other.into()),
+    }
+}
+
+fn cluster<'a>(shared: &'a Shared, chain: &Chain) -> Result<&'a Arc<dyn Cluster>, anyhow::Error> {
+    let name = &chain.spec().cluster;
+    shared
+        .clusters
+        .get(name)
+        .ok_or_else(|| anyhow::anyhow!("cluster {name} is not configured on this server"))
+}
+
+async fn leads(shared: &Shared, term: &Term) -> Result<bool, StoreError> {
+    let mut conn = shared.store.read().await?;
+    leader::is_current(&mut conn, term.epoch).await
+}
+
+async fn all_tasks(shared: &Shared, job_id: &JobId) -> Result<Vec<TaskId>, StoreError> {
+    let mut tasks = Vec::new();
+    loop {
+        let from = tasks.last().and_then(TaskId::number).map_or(1, |last| last + 1);
+        let mut conn = shared.store.read().await?;
+        let page = attempts::task_ids(&mut conn, job_id, from, TASKS_AT_A_TIME).await?;
+        let is_last = page.len() < TASKS_AT_A_TIME as usize;
+        tasks.extend(page);
+        if is_last {
+            return Ok(tasks);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_their_limit() {
+        let pauses: Vec<_> = [0, 1, 2, 6, 7, 8, u32::MAX].map(pause_millis).into();
+        assert_eq!(pauses, [250, 500, 1_000, 16_000, 30_000, 30_000, 30_000]);
+    }
+}

@@ -1,0 +1,451 @@
+//! The task of one job. It waits for whatever is new (reports, requests, hints, the answer of a cluster, a timer), makes one step
+//! of all of it, and begins the next call. One call to a cluster at a time: a removal never overtakes the creation before it.
+
+use std::{sync::Arc, time::Duration};
+
+use engine::{
+    chain::{Chain, Effect, Input},
+    ids::{JobId, TaskId},
+    time::Time,
+};
+use futures::future::BoxFuture;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{
+    Change, DriverError, Shared,
+    effects::{self, Next, Outcome},
+    registry::{Hint, Message, Term},
+    step::{self, Draft},
+};
+use crate::store::{
+    StoreError, Write,
+    inbox::{self, Waiting},
+    jobs,
+};
+
+/// How often an attempt is looked at where nothing hints at a change.
+const OBSERVE_MILLIS: u64 = 5_000;
+/// The same while its removal is awaited, which people wait for.
+const OBSERVE_REMOVAL_MILLIS: u64 = 1_000;
+/// How long a job that has nothing to do stays in memory after it was last used.
+const LINGER_SECONDS: u64 = 60;
+/// Inputs in one step; what is beyond waits for the next one.
+const INPUTS: usize = 4_096;
+/// A timer that is due again at once waits for this long, so that no chain can keep a core busy.
+const TICK_MILLIS: u64 = 20;
+/// Tries to write a step that others overtake. Only a second leader could, so the second try already meets the end of this term.
+const OVERTAKEN: u32 = 3;
+/// The pause after a failure of the database.
+const STORE_PAUSE: Duration = Duration::from_millis(500);
+
+/// The task of one job.
+pub(super) struct Job {
+    shared: Arc<Shared>,
+    term: Arc<Term>,
+    job_id: JobId,
+    generation: i64,
+    publish: watch::Sender<Arc<Chain>>,
+    messages: mpsc::Receiver<Message>,
+    hint: Arc<Hint>,
+    next: Next,
+    call: Option<Call>,
+    observe_at: Time,
+    tick_after: Time,
+    /// Requests may wait in the store.
+    inbox: bool,
+    /// The chain may still believe that the cluster is silent.
+    silent: bool,
+    heard_at: Time,
+    used_at: Time,
+}
+
+/// A call that is under way: the effect, or none where an attempt is looked at.
+struct Call {
+    effect: Option<Effect>,
+    outcome: BoxFuture<'static, Outcome>,
+}
+
+/// What is new, and who waits for its commit.
+#[derive(Default)]
+struct News {
+    inputs: Vec<Input>,
+    waiting: Vec<oneshot::Sender<Result<(), DriverError>>>,
+}
+
+/// Whether the task goes on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    GoOn,
+    End,
+}
+
+/// Forgets the task where it ends, a panic included; the next sweep makes a new one of a job that lives.
+struct Registered {
+    term: Arc<Term>,
+    job_id: JobId,
+    let_go: bool,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if !self.let_go {
+            self.term.remove(&self.job_id);
+        }
+    }
+}
+
+impl Job {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        term: Arc<Term>,
+        generation: i64,
+        publish: watch::Sender<Arc<Chain>>,
+        messages: mpsc::Receiver<Message>,
+        hint: Arc<Hint>,
+    ) -> Self {
+        let now = shared.clock.now();
+        let job_id = publish.borrow().job_id().clone();
+        Self {
+            shared,
+            term,
+            job_id,
+            generation,
+            publish,
+            messages,
+            hint,
+            next: Next::default(),
+            call: None,
+            observe_at: now,
+            tick_after: now,
+            inbox: true,
+            silent: true,
+            heard_at: now,
+            used_at: now,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let mut registered =
+            Registered { term: Arc::clone(&self.term), job_id: self.job_id.clone(), let_go: false };
+        self.next.renew(&self.chain());
+        let mut news = News::default();
+        loop {
+            if self.step(std::mem::take(&mut news)).await == Flow::End {
+                return;
+            }
+            let now = self.shared.clock.now();
+            if self.is_unused(now) && self.term.let_go(&self.job_id, &self.messages, &self.hint) {
+                registered.let_go = true;
+                return;
+            }
+            self.begin_call(now);
+            let timer = self.shared.clock.sleep_until(self.wake_at(now));
+            tokio::select! {
+                () = self.term.over.cancelled() => return,
+                Some(message) = self.messages.recv() => self.collect(message, &mut news),
+                () = self.hint.taken() => {
+                    self.inbox = true;
+                    self.observe_at = now;
+                    self.used_at = now;
+                }
+                outcome = answer(&mut self.call) => {
+                    if self.take(outcome, &mut news).await == Flow::End {
+                        return;
+                    }
+                }
+                () = timer => {}
+            }
+        }
+    }
+
+    fn chain(&self) -> Arc<Chain> {
+        Arc::clone(&self.publish.borrow())
+    }
+
+    /// Takes a message and all that wait behind it, so that a burst is one step.
+    fn collect(&mut self, message: Message, news: &mut News) {
+        self.used_at = self.shared.clock.now();
+        let mut message = Some(message);
+        while let Some(Message { inputs, done }) = message {
+            news.inputs.extend(inputs);
+            news.waiting.push(done);
+            message = if news.inputs.len() < INPUTS { self.messages.try_recv().ok() } else { None };
+        }
+    }
+
+    fn begin_call(&mut self, now: Time) {
+        if self.call.is_some() {
+            return;
+        }
+        let (shared, chain) = (Arc::clone(&self.shared), self.chain());
+        self.call = if let Some(effect) = self.next.due(now).cloned() {
+            let outcome = effects::perform(shared, Arc::clone(&self.term), chain, effect.clone());
+            Some(Call { effect: Some(effect), outcome: Box::pin(outcome) })
+        } else if let Some(task_id) = self.observed().filter(|_| self.observe_at <= now) {
+            Some(Call { effect: None, outcome: Box::pin(effects::observe(shared, chain, task_id)) })
+        } else {
+            None
+        };
+    }
+
+    /// The attempt to look at. One that is still to be made is not: that it is absent says nothing.
+    fn observed(&self) -> Option<TaskId> {
+        self.publish.borrow().live_task().filter(|_| !self.next.is_creation()).cloned()
+    }
+
+    fn wake_at(&self, now: Time) -> Time {
+        let timer = self.publish.borrow().wake_at().map(|at| at.max(self.tick_after));
+        let calls = if self.call.is_some() {
+            // Its answer wakes the task, and no other begins before.
+            [None, None]
+        } else {
+            [self.next.at(), self.observed().map(|_| self.observe_at)]
+        };
+        let idle = Some(now.plus_seconds(LINGER_SECONDS));
+        [timer, idle].into_iter().chain(calls).flatten().min().unwrap_or(now)
+    }
+
+    /// Nothing is to be done, nobody listens (but the registry), and nobody asked for a while.
+    fn is_unused(&self, now: Time) -> bool {
+        let chain = self.publish.borrow();
+        self.call.is_none()
+            && self.next.at().is_none()
+            && chain.live_task().is_none()
+            && chain.wake_at().is_none()
+            && self.publish.receiver_count() <= 1
+            && now >= self.used_at.plus_seconds(LINGER_SECONDS)
+    }
+
+    /// Takes the answer of a call.
+    async fn take(&mut self, (effect, outcome): (Option<Effect>, Outcome), news: &mut News) -> Flow {
+        let now = self.shared.clock.now();
+        match (effect, outcome) {
+            (_, Outcome::NotLeader) => return self.replaced(),
+            (None, Outcome::Observed(task_id, observation)) => {
+                let pause = if self.next.is_removal() { OBSERVE_REMOVAL_MILLIS } else { OBSERVE_MILLIS };
+                self.observe_at = now.plus_millis(pause);
+                self.heard(&task_id, now, news);
+                news.inputs.push(Input::Observed { task_id, observation });
+            }
+            (Some(effect), Outcome::Done) => {
+                self.next.taken(now);
+                self.observe_at = now;
+                match effect {
+                    Effect::Create(plan) => {
+                        self.heard(&plan.task_id, now, news);
+                        news.inputs.push(Input::Created { task_id: plan.task_id });
+                    }
+                    Effect::Delete { task_id, .. } => self.heard(&task_id, now, news),
+                    Effect::Forget => return self.forget(now).await,
+                }
+            }
+            (Some(Effect::Create(plan)), Outcome::Refused(text)) => {
+                self.next.taken(now);
+                self.heard(&plan.task_id, now, news);
+                news.inputs.push(Input::Refused { task_id: plan.task_id, text });
+            }
+            (effect, Outcome::NotAsked(error)) => self.put_off(effect.is_some(), now, &error.into()),
+            (effect, Outcome::Unreachable(error)) => {
+                self.put_off(effect.is_some(), now, &error);
+                self.unheard(effect, news);
+            }
+            (effect, Outcome::Refused(text)) => {
+                self.put_off(effect.is_some(), now, &anyhow::anyhow!("the cluster refused: {text}"));
+            }
+            (effect, Outcome::Done | Outcome::Observed(..)) => {
+                self.put_off(
+                    effect.is_some(),
+                    now,
+                    &anyhow::anyhow!("the cluster gave another call's answer"),
+                );
+            }
+        }
+        Flow::GoOn
+    }
+
+    fn put_off(&mut self, is_effect: bool, now: Time, error: &anyhow::Error) {
+        self.shared.counts.failed("cluster call");
+        if is_effect {
+            self.next.failed(now);
+        }
+        self.observe_at = now.plus_millis(OBSERVE_MILLIS);
+        // The first failure is said aloud, the ones that follow from it are not.
+        if self.silent {
+            tracing::debug!(job_id = %self.job_id, error = %format!("{error:#}"), "a cluster call failed again");
+        } else {
+            tracing::warn!(job_id = %self.job_id, error = %format!("{error:#}"), "a cluster call failed");
+        }
+    }
+
+    fn heard(&mut self, task_id: &TaskId, now: Time, news: &mut News) {
+        self.heard_at = now;
+        if std::mem::take(&mut self.silent) {
+            news.inputs.push(Input::Heard { task_id: task_id.clone(), replica: None });
+        }
+    }
+
+    /// The cluster did not answer. Nothing follows from that but that nothing is known.
+    fn unheard(&mut self, effect: Option<Effect>, news: &mut News) {
+        self.silent = true;
+        let task_id = match effect {
+            Some(Effect::Create(plan)) => Some(plan.task_id),
+            Some(Effect::Delete { task_id, .. }) => Some(task_id),
+            Some(Effect::Forget) => None,
+            None => self.observed(),
+        };
+        let since = self.heard_at;
+        news.inputs.extend(task_id.map(|task_id| Input::Silent { task_id, replica: None, since }));
+    }
+
+    /// Makes one step of all that is new and answers who waits for it.
+    async fn step(&mut self, mut news: News) -> Flow {
+        let now = self.shared.clock.now();
+        let timer = self.publish.borrow().wake_at();
+        if timer.is_some_and(|at| at <= now) && self.tick_after <= now {
+            self.tick_after = now.plus_millis(TICK_MILLIS);
+            // After all else: a report that came in time counts before the time is over.
+            news.inputs.push(Input::Tick);
+        }
+        let result = self.advance(&news.inputs, now).await;
+        let flow = match &result {
+            Err(DriverError::NotFound { .. } | DriverError::NotLeader) => Flow::End,
+            _ => Flow::GoOn,
+        };
+        let failed = matches!(&result, Err(DriverError::Store { .. }));
+        for waiting in news.waiting {
+            // Whoever has gone in the meantime needs no answer.
+            let _ = waiting.send(result.clone());
+        }
+        if failed { self.start_over().await } else { flow }
+    }
+
+    async fn advance(&mut self, inputs: &[Input], now: Time) -> Result<(), DriverError> {
+        let requests = self.requests().await.map_err(|source| self.failed(source))?;
+        if inputs.is_empty() && requests.is_empty() {
+            return Ok(());
+        }
+        self.shared.counts.found(inputs.len() + requests.len());
+        let asked: Vec<_> = requests
+            .iter()
+            .map(|waiting| Input::Request { request: waiting.request.clone(), by: waiting.by.clone() })
+            .collect();
+        for _ in 0..OVERTAKEN {
+            // A person's stop wins over a recovery that the same step would begin.
+            let draft = Draft::of(&self.chain(), asked.iter().chain(inputs), now);
+            if draft.is_empty() && requests.is_empty() {
+                return Ok(());
+            }
+            let epoch = self.term.epoch;
+            let written = draft.keep(&self.shared.store, epoch, self.generation, &requests, now).await;
+            match written.map_err(|source| self.failed(source))? {
+                Write::Done => {
+                    self.publish(draft.chain, self.generation + 1);
+                    self.shared.counts.done();
+                    return Ok(());
+                }
+                Write::NotLeader => {
+                    self.replaced();
+                    return Err(DriverError::NotLeader);
+                }
+                Write::ChangedUnderUs => {
+                    self.shared.counts.changed_under_us();
+                    tracing::debug!(job_id = %self.job_id, "a step was overtaken");
+                    self.reload().await?;
+                }
+            }
+        }
+        Err(DriverError::NotTaken { job_id: self.job_id.clone() })
+    }
+
+    async fn requests(&mut self) -> Result<Vec<Waiting>, StoreError> {
+        if !self.inbox {
+            return Ok(Vec::new());
+        }
+        let mut conn = self.shared.store.read().await?;
+        let requests = inbox::take(&mut conn, &self.job_id).await?;
+        // A full answer may not be all of them.
+        self.inbox = requests.len() >= inbox::LIMIT as usize;
+        Ok(requests)
+    }
+
+    fn publish(&mut self, chain: Chain, generation: i64) {
+        self.generation = generation;
+        self.next.renew(&chain);
+        self.publish.send_replace(Arc::new(chain));
+        // Nobody may be listening.
+        let _ = self.shared.changes.send(Change { job_id: self.job_id.clone(), generation });
+    }
+
+    async fn reload(&mut self) -> Result<(), DriverError> {
+        let stored = async {
+            let mut conn = self.shared.store.read().await?;
+            jobs::chain(&mut conn, &self.job_id).await
+        };
+        match stored.await {
+            Ok(Some(stored)) => {
+                self.publish(stored.chain, stored.generation);
+                Ok(())
+            }
+            Ok(None) => Err(DriverError::NotFound { job_id: self.job_id.clone() }),
+            Err(source) => Err(self.failed(source)),
+        }
+    }
+
+    /// After a failure of the database nothing in memory is trusted: the commit may have been kept or not.
+    async fn start_over(&mut self) -> Flow {
+        loop {
+            tokio::select! {
+                () = self.term.over.cancelled() => return Flow::End,
+                () = tokio::time::sleep(STORE_PAUSE) => {}
+            }
+            match self.reload().await {
+                Ok(()) => break,
+                Err(DriverError::NotFound { .. }) => return Flow::End,
+                Err(_) => {}
+            }
+        }
+        let now = self.shared.clock.now();
+        (self.inbox, self.silent, self.observe_at, self.tick_after) = (true, true, now, now);
+        Flow::GoOn
+    }
+
+    /// The cluster has forgotten the job; now its rows go too.
+    async fn forget(&mut self, now: Time) -> Flow {
+        match step::forget(&self.shared.store, self.term.epoch, &self.job_id).await {
+            Ok(Write::Done | Write::ChangedUnderUs) => {
+                let change = Change { job_id: self.job_id.clone(), generation: self.generation + 1 };
+                let _ = self.shared.changes.send(change);
+                tracing::info!(job_id = %self.job_id, "a job was forgotten");
+                Flow::End
+            }
+            Ok(Write::NotLeader) => self.replaced(),
+            Err(source) => {
+                self.failed(source);
+                self.next.failed(now);
+                Flow::GoOn
+            }
+        }
+    }
+
+    fn failed(&self, source: StoreError) -> DriverError {
+        self.shared.counts.failed("store");
+        let error = DriverError::Store { job_id: self.job_id.clone(), source: Arc::new(source) };
+        tracing::warn!(job_id = %self.job_id, error = %format!("{:#}", anyhow::Error::from(error.clone())), "a step failed");
+        error
+    }
+
+    /// Another server leads.
+    fn replaced(&self) -> Flow {
+        self.term.over.cancel();
+        Flow::End
+    }
+}
+
+/// The answer of the call that is under way; never, if there is none.
+async fn answer(call: &mut Option<Call>) -> (Option<Effect>, Outcome) {
+    let outcome = match call {
+        Some(call) => (&mut call.outcome).await,
+        None => std::future::pending().await,
+    };
+    (call.take().and_then(|call| call.effect), outcome)
+}

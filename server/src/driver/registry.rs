@@ -1,0 +1,167 @@
+//! The jobs of one term of leadership: a task and a mailbox for each that lives or is asked for.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use engine::{
+    chain::{Chain, Input},
+    ids::JobId,
+};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{DriverError, Shared, job};
+use crate::store::jobs::{self, Stored};
+
+/// Messages that may wait for one job; a sender beyond that waits. All are taken in one step, so it is as long as a burst
+/// of all replicas of a large job needs.
+const MAILBOX: usize = 256;
+
+/// Inputs for a job and who waits for their commit.
+pub(super) struct Message {
+    pub(super) inputs: Vec<Input>,
+    pub(super) done: oneshot::Sender<Result<(), DriverError>>,
+}
+
+/// How to reach the task of a job.
+#[derive(Clone)]
+pub(super) struct Handle {
+    pub(super) mailbox: mpsc::Sender<Message>,
+    pub(super) chain: watch::Receiver<Arc<Chain>>,
+    pub(super) hint: Arc<Hint>,
+}
+
+/// "Look at once", never lost and never queued twice.
+#[derive(Default)]
+pub(super) struct Hint {
+    given: AtomicBool,
+    wake: Notify,
+}
+
+impl Hint {
+    fn give(&self) {
+        self.given.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    /// Waits for a hint and takes it.
+    pub(super) async fn taken(&self) {
+        while !self.given.swap(false, Ordering::AcqRel) {
+            self.wake.notified().await;
+        }
+    }
+}
+
+/// A term of leadership. Its tasks end with it.
+pub(super) struct Term {
+    pub(super) epoch: i64,
+    pub(super) over: CancellationToken,
+    pub(super) tasks: TaskTracker,
+    /// All jobs that lived at its beginning have a task.
+    pub(super) taken_up: AtomicBool,
+    jobs: Mutex<HashMap<JobId, Handle>>,
+}
+
+impl Term {
+    pub(super) fn new(epoch: i64) -> Self {
+        Self {
+            epoch,
+            over: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            taken_up: AtomicBool::new(false),
+            jobs: Mutex::default(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.jobs().len()
+    }
+
+    pub(super) fn has(&self, job_id: &JobId) -> bool {
+        self.jobs().contains_key(job_id)
+    }
+
+    /// Gives a job a task, or the one it has already.
+    pub(super) fn take_up(self: &Arc<Self>, shared: &Arc<Shared>, job_id: &JobId, stored: Stored) -> Handle {
+        let mut jobs = self.jobs();
+        if let Some(handle) = jobs.get(job_id) {
+            return handle.clone();
+        }
+        let (mailbox, messages) = mpsc::channel(MAILBOX);
+        let (publish, chain) = watch::channel(Arc::new(stored.chain));
+        let hint = Arc::new(Hint::default());
+        let handle = Handle { mailbox, chain, hint: Arc::clone(&hint) };
+        jobs.insert(job_id.clone(), handle.clone());
+        let task =
+            job::Job::new(Arc::clone(shared), Arc::clone(self), stored.generation, publish, messages, hint);
+        self.tasks.spawn(task.run());
+        handle
+    }
+
+    /// Ends the task of a job, unless something was handed to it in the meantime.
+    pub(super) fn let_go(&self, job_id: &JobId, messages: &mpsc::Receiver<Message>, hint: &Hint) -> bool {
+        let mut jobs = self.jobs();
+        let unused = messages.is_empty() && !hint.given.load(Ordering::Acquire);
+        if unused {
+            jobs.remove(job_id);
+        }
+        unused
+    }
+
+    /// Forgets a task that has ended, however it ended.
+    pub(super) fn remove(&self, job_id: &JobId) {
+        self.jobs().remove(job_id);
+    }
+
+    /// Hints a job that has a task; false where it has none. Under the lock, so that no task ends with a hint unread.
+    fn hint(&self, job_id: &JobId) -> bool {
+        match self.jobs().get(job_id) {
+            Some(handle) => {
+                handle.hint.give();
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, HashMap<JobId, Handle>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The task of a job, made from the store where it has none.
+pub(super) async fn find(shared: &Arc<Shared>, job_id: &JobId) -> Result<Handle, DriverError> {
+    let term = shared.term.borrow().clone().ok_or(DriverError::NotLeader)?;
+    let known = term.jobs().get(job_id).cloned();
+    if let Some(handle) = known {
+        return Ok(handle);
+    }
+    let failed = |source| DriverError::Store { job_id: job_id.clone(), source: Arc::new(source) };
+    let mut conn = shared.store.read().await.map_err(failed)?;
+    let stored = jobs::chain(&mut conn, job_id).await.map_err(failed)?;
+    let stored = stored.ok_or_else(|| DriverError::NotFound { job_id: job_id.clone() })?;
+    if term.over.is_cancelled() {
+        return Err(DriverError::NotLeader);
+    }
+    Ok(term.take_up(shared, job_id, stored))
+}
+
+/// Hints a job, and makes its task first where it has none.
+pub(super) fn hint(shared: &Arc<Shared>, job_id: &JobId) {
+    let Some(term) = shared.term.borrow().clone() else { return };
+    if term.hint(job_id) {
+        return;
+    }
+    let (shared, job_id) = (Arc::clone(shared), job_id.clone());
+    term.tasks.clone().spawn(async move {
+        // A new task begins by looking, so it needs no hint.
+        if let Err(error) = find(&shared, &job_id).await {
+            tracing::debug!(%job_id, %error, "a hint found no job to wake");
+        }
+    });
+}

@@ -21,6 +21,8 @@ CREATE TABLE job (
     job_id TEXT PRIMARY KEY,
     name TEXT NOT NULL,
     kind TEXT NOT NULL,
+    replicas BIGINT NOT NULL,
+    accelerators_per_replica BIGINT NOT NULL,
     owner TEXT NOT NULL,
     created_at BIGINT NOT NULL,
     changed_at BIGINT NOT NULL,

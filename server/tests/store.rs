@@ -1,7 +1,9 @@
 //! Every query of the store on SQLite and, where `HOLDFAST_TEST_POSTGRES` names a server on which databases may be created, on
 //! Postgres too, each test in a database of its own.
 
+#[cfg(test)]
 mod databases;
+#[cfg(test)]
 mod samples;
 
 use app::console::{CheckpointMark, EventsQuery, JobsQuery, JobsSort, JobsViewName};

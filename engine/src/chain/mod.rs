@@ -418,6 +418,45 @@ impl Chain {
         self.attempt.launch.number
     }
 
+    /// Whether nothing differs but the time: the step between the two need not be kept, the next one makes up for it.
+    pub fn is_same_but_for_time(&self, other: &Self) -> bool {
+        let Self {
+            job_id,
+            spec,
+            intent,
+            attempt,
+            course,
+            incident,
+            past,
+            failure_type,
+            task_restarts_used,
+            in_place_total,
+            fruitless,
+            avoided,
+            history,
+            // What the meter counts follows from the time and the rest.
+            meter: _,
+            cluster_silent,
+            acknowledged,
+            at: _,
+        } = self;
+        *attempt == other.attempt
+            && *course == other.course
+            && *intent == other.intent
+            && *incident == other.incident
+            && *cluster_silent == other.cluster_silent
+            && *acknowledged == other.acknowledged
+            && *failure_type == other.failure_type
+            && *task_restarts_used == other.task_restarts_used
+            && *in_place_total == other.in_place_total
+            && *fruitless == other.fruitless
+            && *avoided == other.avoided
+            && *history == other.history
+            && *past == other.past
+            && *job_id == other.job_id
+            && *spec == other.spec
+    }
+
     fn plan(&self) -> Plan {
         let number = self.attempt.number;
         Plan {

@@ -178,14 +178,15 @@ impl Job {
             return;
         }
         let (shared, chain) = (Arc::clone(&self.shared), self.chain());
-        self.call = if let Some(effect) = self.next.due(now).cloned() {
+        if let Some(effect) = self.next.due(now).cloned() {
             let outcome = effects::perform(shared, Arc::clone(&self.term), chain, effect.clone());
-            Some(Call { effect: Some(effect), outcome: Box::pin(outcome) })
-        } else if let Some(task_id) = self.observed().filter(|_| self.observe_at <= now) {
-            Some(Call { effect: None, outcome: Box::pin(effects::observe(shared, chain, task_id)) })
-        } else {
-            None
-        };
+            self.call = Some(Call { effect: Some(effect), outcome: Box::pin(outcome) });
+        } else if self.observe_at <= now
+            && let Some(task_id) = self.observed()
+        {
+            let outcome = effects::observe(shared, chain, task_id);
+            self.call = Some(Call { effect: None, outcome: Box::pin(outcome) });
+        }
     }
 
     /// The attempt to look at. One that is still to be made is not: that it is absent says nothing.

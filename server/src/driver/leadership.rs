@@ -195,16 +195,16 @@ async fn sweep_once(
     let since = Time(now.micros() - Time(0).plus_seconds(NEW_SECONDS).micros());
     let new = jobs::live_since(&mut conn, since, IDS_AT_A_TIME).await?;
     new.iter().filter(|job_id| !term.has(job_id)).for_each(|job_id| registry::hint(shared, job_id));
+    if !is_full {
+        return Ok(());
+    }
     let mut after = None;
-    while is_full {
+    loop {
         let page = jobs::live_ids(&mut conn, after.as_ref(), IDS_AT_A_TIME).await?;
         page.iter().filter(|job_id| !term.has(job_id)).for_each(|job_id| registry::hint(shared, job_id));
-        after = page.last().cloned();
-        if after.is_none() {
-            break;
-        }
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(last.clone());
     }
-    Ok(())
 }
 
 /// Tells listeners of this server what the leader wrote.

@@ -32,7 +32,10 @@ impl Draft {
         for input in inputs {
             let step = advance(&draft.chain, input, now);
             draft.checkpoints.extend(saved(&draft.chain, &step.chain, input));
-            draft.changed |= !step.records.is_empty() || step.chain != draft.chain;
+            // A timer that came due is kept even where only the state that people see follows from it, or it would be due again.
+            draft.changed |= *input == Input::Tick
+                || !step.records.is_empty()
+                || !step.chain.is_same_but_for_time(&draft.chain);
             draft.records.extend(step.records);
             // The step's effects are read from the chain itself, which has them until they are answered.
             draft.chain = step.chain;

@@ -6,7 +6,7 @@ use sqlx::{AnyConnection, Row, any::AnyRow};
 
 use super::{
     StoreError,
-    sql::{Doing, Sql, anywhere, count, from_doc, from_word, get},
+    sql::{Doing, Sql, anywhere, count, from_doc, from_word, get, number},
 };
 
 /// Rows of one page of the jobs list where nothing else is asked, and the range that can be asked.
@@ -75,8 +75,9 @@ pub async fn page(conn: &mut AnyConnection, query: &JobsQuery, caller: &str) -> 
     let row = counting.build().fetch_one(&mut *conn).await.doing("counting jobs")?;
     let total = count(row.try_get::<i64, _>(0).doing("counting jobs")?);
 
-    let mut listing =
-        Sql::new("SELECT job_id, name, kind, owner, created_at, changed_at, summary FROM job WHERE 1 = 1");
+    let mut listing = Sql::new(
+        "SELECT job_id, name, kind, replicas, accelerators_per_replica, owner, created_at, changed_at, summary FROM job WHERE 1 = 1",
+    );
     conditions(&mut listing, query, caller)?;
     listing.push(match query.sort.unwrap_or(JobsSort::Newest) {
         JobsSort::Newest => " ORDER BY created_at DESC, job_id DESC",
@@ -155,7 +156,8 @@ pub async fn counts(conn: &mut AnyConnection, caller: &str) -> Result<JobsCounts
 /// The database failed.
 pub async fn head(conn: &mut AnyConnection, job_id: &JobId) -> Result<Option<JobHead>, StoreError> {
     let row = sqlx::query(
-        "SELECT job_id, name, kind, owner, created_at, changed_at, ended_at, generation, summary FROM job WHERE job_id = $1",
+        "SELECT job_id, name, kind, replicas, accelerators_per_replica, owner, created_at, changed_at, ended_at, generation, summary
+         FROM job WHERE job_id = $1",
     )
     .bind(job_id.as_str().to_owned())
     .fetch_optional(conn)
@@ -281,6 +283,8 @@ fn to_job_row(row: &AnyRow) -> Result<JobRow, StoreError> {
         job_id,
         name: get(row, "name")?,
         kind: from_word("kind of a job", get(row, "kind")?)?,
+        replicas: number(get(row, "replicas")?),
+        accelerators_per_replica: number(get(row, "accelerators_per_replica")?),
         owner: get(row, "owner")?,
         created_at: Time(get(row, "created_at")?),
         changed_at: Time(get(row, "changed_at")?),

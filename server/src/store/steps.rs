@@ -56,8 +56,8 @@ pub async fn create(conn: &mut AnyConnection, owner: &str, kept: Kept<'_>) -> Re
         .join("\n");
     sqlx::query(
         "INSERT INTO job (job_id, name, kind, owner, created_at, changed_at, generation, state, needs_attention,
-             failure_type, task_restarts, live, search, summary)
-         VALUES ($1, $2, $3, $4, $5, $5, 1, $6, $7, $8, $9, $10, $11, $12)",
+             failure_type, task_restarts, live, search, summary, replicas, accelerators_per_replica)
+         VALUES ($1, $2, $3, $4, $5, $5, 1, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
     )
     .bind(job_id.as_str().to_owned())
     .bind(spec.name.clone())
@@ -71,6 +71,8 @@ pub async fn create(conn: &mut AnyConnection, owner: &str, kept: Kept<'_>) -> Re
     .bind(i64::from(kept.head.live))
     .bind(search)
     .bind(to_doc("a summary", summary)?)
+    .bind(i64::from(spec.replicas))
+    .bind(i64::from(spec.accelerators_per_replica))
     .execute(&mut *conn)
     .await
     .doing("making a job")?;

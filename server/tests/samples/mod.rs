@@ -48,10 +48,7 @@ impl Sample {
                 .unwrap();
         let now = at(0);
         Self {
-            chain: serde_json::from_value(
-                serde_json::json!({"job_id": job_id(n), "spec": spec, "intent": "run"}),
-            )
-            .unwrap(),
+            chain: Chain::start(job_id(n), spec, now).chain,
             owner: "ann".to_owned(),
             head: Head { summary: summary(n), live: true },
             records: vec![Record::Event(event(1, EventKind::State, None))],

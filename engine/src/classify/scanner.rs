@@ -134,15 +134,17 @@ impl Reader {
         };
         let clean = without_escapes(raw);
         let number = self.lines + 1;
+        let progress = self.progress.read(&clean);
         let mut rank = None;
         let mut matched = None;
         if !update {
             self.lines = number;
-            if !self.tracebacks.is_empty() || self.signatures.may_match(&clean) {
+            // A line that tells a step with its loss is no failure, whatever words it holds; most of a log is such lines.
+            let healthy = matches!(progress, Some(Progress::Step { loss: Some(_), .. }));
+            if !healthy && (!self.tracebacks.is_empty() || self.signatures.may_match(&clean)) {
                 (rank, matched) = self.look(&clean);
             }
         }
-        let progress = self.progress.read(&clean);
         if progress.is_some() {
             rank = prefix::strip(&clean).rank;
         }

@@ -12,6 +12,9 @@ use crate::failure::{FailureType, Role};
 
 const BUILTIN: &str = include_str!("../../signatures.json");
 
+/// Texts that the vector search of `aho-corasick` takes at a time.
+const MAX_STEMS: usize = 64;
+
 /// One way in which a line speaks of a failure.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -90,15 +93,21 @@ pub enum SignatureError {
     /// Two signatures have one id.
     #[error("signature `{0}` is there twice: give each its own id")]
     Twice(String),
-    /// The texts of `needs` are too many.
-    #[error("the texts of `needs` cannot be compiled: {0}")]
-    Needs(#[from] aho_corasick::BuildError),
+    /// The search would fall back to a slow one.
+    #[error("there are {0} stems: keep at most {MAX_STEMS}, so that the vector search can be used")]
+    TooManyStems(usize),
+    /// The texts are too many.
+    #[error("stems and needs cannot be compiled: {0}")]
+    Build(#[from] aho_corasick::BuildError),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     version: u32,
+    /// A line that holds none of these is not looked at further. Few enough for the vector instructions that search for all of them at
+    /// once; the needs of the signatures are too many for that.
+    stems: Vec<String>,
     signatures: Vec<Signature>,
 }
 
@@ -114,11 +123,11 @@ pub struct Signatures {
 /// Finds the signatures whose patterns are worth trying.
 #[derive(Debug)]
 struct Matcher {
-    /// Says fast whether a line holds any needed text.
-    any: AhoCorasick,
-    /// Says which.
-    which: AhoCorasick,
-    /// For each text of `which` the signatures that need it.
+    /// Says fast whether a line holds a stem.
+    stems: AhoCorasick,
+    /// Says which needed texts a line holds.
+    needs: AhoCorasick,
+    /// For each of those the signatures that need it.
     needed_by: Vec<Vec<usize>>,
 }
 
@@ -133,7 +142,10 @@ impl Signatures {
 
     /// Reads and compiles a file of signatures.
     pub fn parse(json: &str) -> Result<Self, SignatureError> {
-        let File { version, signatures } = serde_json::from_str(json)?;
+        let File { version, stems, signatures } = serde_json::from_str(json)?;
+        if stems.len() > MAX_STEMS {
+            return Err(SignatureError::TooManyStems(stems.len()));
+        }
         let mut by_id = HashMap::new();
         for (index, signature) in signatures.iter().enumerate() {
             if signature.needs.iter().all(String::is_empty) {
@@ -143,7 +155,7 @@ impl Signatures {
                 return Err(SignatureError::Twice(signature.id.clone()));
             }
         }
-        let matcher = Some(Matcher::new(&signatures)?);
+        let matcher = Some(Matcher::new(&stems, &signatures)?);
         Ok(Self { version, signatures, by_id, matcher })
     }
 
@@ -162,16 +174,16 @@ impl Signatures {
         self.by_id.get(id).and_then(|index| self.signatures.get(*index))
     }
 
-    /// Whether a line may match at all. Wrong only in the way that costs time.
+    /// Whether a line is worth a look: it holds a stem.
     pub(super) fn may_match(&self, line: &[u8]) -> bool {
-        self.matcher.as_ref().is_some_and(|matcher| matcher.any.is_match(line))
+        self.matcher.as_ref().is_some_and(|matcher| matcher.stems.is_match(line))
     }
 
     /// The first signature that matches, and where in `line`. `body` is the end of `line` without rank and time.
     pub(super) fn find(&self, line: &[u8], body: &[u8]) -> Option<(&Signature, usize)> {
         let matcher = self.matcher.as_ref()?;
         let mut candidates: Vec<usize> = matcher
-            .which
+            .needs
             .find_overlapping_iter(line)
             .flat_map(|found| matcher.needed_by[found.pattern()].iter().copied())
             .collect();
@@ -187,7 +199,7 @@ impl Signatures {
 }
 
 impl Matcher {
-    fn new(signatures: &[Signature]) -> Result<Self, aho_corasick::BuildError> {
+    fn new(stems: &[String], signatures: &[Signature]) -> Result<Self, aho_corasick::BuildError> {
         let mut texts: Vec<&str> = Vec::new();
         let mut needed_by: Vec<Vec<usize>> = Vec::new();
         for (index, signature) in signatures.iter().enumerate() {
@@ -201,18 +213,10 @@ impl Matcher {
                 }
             }
         }
-        // A text that holds another one says nothing new to the question whether there is any.
-        let shortest: Vec<&str> = texts
-            .iter()
-            .filter(|text| !texts.iter().any(|other| other != *text && text.contains(other)))
-            .copied()
-            .collect();
-        let any = AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostFirst)
-            .kind(Some(AhoCorasickKind::DFA))
-            .build(shortest)?;
-        let which = AhoCorasick::builder().match_kind(MatchKind::Standard).build(texts)?;
-        Ok(Self { any, which, needed_by })
+        let stems = AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(stems)?;
+        let needs =
+            AhoCorasick::builder().match_kind(MatchKind::Standard).kind(Some(AhoCorasickKind::DFA)).build(texts)?;
+        Ok(Self { stems, needs, needed_by })
     }
 }
 
@@ -272,7 +276,7 @@ mod tests {
     fn a_bad_file_is_refused_with_the_reason() {
         let one = |needs: &str, pattern: &str| {
             format!(
-                r#"{{"version":1,"signatures":[{{"id":"a","type":"APP_ERROR","role":"root","needs":{needs},
+                r#"{{"version":1,"stems":["x"],"signatures":[{{"id":"a","type":"APP_ERROR","role":"root","needs":{needs},
                 "pattern":"{pattern}","fault":"f","example":"e","source":"s","hint":null}}]}}"#
             )
         };

@@ -10,7 +10,6 @@ mod values;
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use memchr::memmem;
 
 use self::values::{Bar, bar, loss, samples, step};
 use super::prefix;
@@ -44,7 +43,7 @@ pub enum Progress {
 }
 
 /// Words that stand before something to be read, with what that is.
-const WORDS: [(&str, Word); 11] = [
+const WORDS: [(&str, Word); 10] = [
     ("holdfast ", Word::Protocol),
     ("heckpoint", Word::Checkpoint),
     ("Continuing training from global step", Word::Checkpoint),
@@ -55,7 +54,6 @@ const WORDS: [(&str, Word); 11] = [
     ("loss", Word::Loss),
     ("Loss", Word::Loss),
     ("samples", Word::Samples),
-    ("%|", Word::Bar),
 ];
 
 #[derive(Clone, Copy)]
@@ -65,7 +63,6 @@ enum Word {
     Step,
     Loss,
     Samples,
-    Bar,
 }
 
 static FINDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
@@ -89,6 +86,9 @@ struct Found {
 impl ProgressReader {
     /// Reads a line without colours.
     pub(super) fn read(&mut self, line: &[u8]) -> Option<Progress> {
+        if let Some(bar) = bar(line) {
+            return self.bar_step(bar, line);
+        }
         let mut found = Found::default();
         for hit in FINDER.as_ref()?.find_iter(line) {
             let (before, after) = (&line[..hit.start()], &line[hit.end()..]);
@@ -103,15 +103,13 @@ impl ProgressReader {
                         return Some(progress);
                     }
                 }
-                Word::Bar => {
-                    if let Some(bar) = bar(line, before) {
-                        return self.bar_step(bar, line);
-                    }
-                }
                 Word::Step if found.step.is_none() => found.step = step(before, after),
                 Word::Loss if found.loss.is_none() => found.loss = loss(before, after),
                 Word::Samples if found.samples.is_none() => found.samples = samples(before, after),
                 Word::Step | Word::Loss | Word::Samples => {}
+            }
+            if let Found { step: Some(_), loss: Some(_), samples: Some(_) } = found {
+                break;
             }
         }
         self.step(found)
@@ -133,7 +131,8 @@ impl ProgressReader {
             return None;
         }
         self.bar = Some(bar);
-        let loss = memmem::rfind(line, b"loss").and_then(|at| loss(&line[..at], &line[at + 4..])).flatten();
+        let shown = &line[bar.end..];
+        let loss = shown.windows(4).position(|word| word == b"loss").and_then(|at| loss(&shown[..at], &shown[at + 4..])).flatten();
         Some(Progress::Step { step: bar.step, total: bar.total, loss, samples: None })
     }
 }

@@ -1,6 +1,6 @@
 //! Reads the number behind a word, by hand: this runs on nearly every line of a training log.
 
-use memchr::{memchr, memmem};
+use memchr::{memchr, memchr_iter};
 
 use crate::classify::prefix;
 
@@ -20,6 +20,8 @@ pub(super) struct Bar {
     pub(super) total: Option<u64>,
     done: u64,
     pub(super) length: u64,
+    /// Where in the line the bar's counts end and what else it shows begins.
+    pub(super) end: usize,
 }
 
 impl Bar {
@@ -93,27 +95,30 @@ pub(super) fn samples(before: &[u8], after: &[u8]) -> Option<u64> {
     whole(value).map(|(samples, _)| samples)
 }
 
-/// The state of a progress bar as tqdm draws it, if it is the training's. `before` stands before the first `%|` of the line; where
-/// carriage returns were lost, the last bar counts.
-pub(super) fn bar(line: &[u8], before: &[u8]) -> Option<Bar> {
-    let drawn = &line[memmem::rfind(line, b"%|")? + 2..];
-    let (done, rest) = whole_before(blanks(&drawn[memchr(b'|', drawn)? + 1..]), b'/')?;
-    let (length, _) = whole_before(rest, b' ')?;
+/// The state of a progress bar as tqdm draws it, `name: 6%|▌  | 12/200 [00:10<02:40]`, if it is the training's. Where carriage
+/// returns were lost, one line holds many bars: the first has the name and the last the state.
+pub(super) fn bar(line: &[u8]) -> Option<Bar> {
+    let mut drawn = memchr_iter(b'%', line).filter(|at| line.get(at + 1) == Some(&b'|'));
+    let first = drawn.next()?;
+    let last = drawn.last().unwrap_or(first);
+    let counts = last + 2 + memchr(b'|', &line[last + 2..])? + 1;
+    let (done, rest) = whole_before(blanks(&line[counts..]), b'/')?;
+    let (length, rest) = whole_before(rest, b' ')?;
     if length == 0 {
         return None;
     }
-    let percent = before.iter().rposition(|b| !b.is_ascii_digit()).map_or(0, |at| at + 1);
-    let name = prefix::strip(&before[..percent]).body.trim_ascii();
+    let end = line.len() - rest.len();
+    let percent = line[..first].iter().rposition(|b| !b.is_ascii_digit()).map_or(0, |at| at + 1);
+    let name = prefix::strip(&line[..percent]).body.trim_ascii();
     let name = name.strip_suffix(b":").unwrap_or(name).to_ascii_lowercase();
     if let Some(epoch) = name.strip_prefix(b"epoch ") {
         // Lightning counts epochs from 0 and begins each with an empty bar.
         let (epoch, _) = whole(epoch)?;
         let step = epoch.checked_mul(length)?.checked_add(done)?;
-        return Some(Bar { step, total: None, done, length });
+        return Some(Bar { step, total: None, done, length, end });
     }
-    let names_training =
-        [&b"train"[..], b"step", b"iter"].iter().any(|word| memmem::find(&name, word).is_some());
-    (name.is_empty() || names_training).then_some(Bar { step: done, total: Some(length), done, length })
+    let names_training = [&b"train"[..], b"step", b"iter"].iter().any(|word| name.windows(word.len()).any(|part| part == *word));
+    (name.is_empty() || names_training).then_some(Bar { step: done, total: Some(length), done, length, end })
 }
 
 /// Whether a word that follows `before` stands alone, or behind one of `owners` and `_`, and behind none of `others`.
@@ -159,7 +164,11 @@ fn whole(text: &[u8]) -> Option<(u64, &[u8])> {
     if part {
         return None;
     }
-    Some((std::str::from_utf8(digits).ok()?.parse().ok()?, rest))
+    if digits.is_empty() {
+        return None;
+    }
+    let digit = |number: u64, digit: &u8| number.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
+    Some((digits.iter().try_fold(0, digit)?, rest))
 }
 
 /// A whole number with `end` right behind it.

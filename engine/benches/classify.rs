@@ -35,7 +35,10 @@ fn training(step: usize) -> String {
 
 /// A progress bar that is redrawn.
 fn bar(step: usize) -> String {
-    format!("\r  6%|██▌                        | {step}/500000 [10:23<2:51:07, 11.7it/s, loss=0.{}]", step % 9973)
+    format!(
+        "\r  6%|██▌                        | {step}/500000 [10:23<2:51:07, 11.7it/s, loss=0.{}]",
+        step % 9973
+    )
 }
 
 /// A log in which nearly every line speaks of a failure.

@@ -62,3 +62,44 @@ impl EvidenceLog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classify::LineScanner;
+
+    fn kept(log: &str) -> Vec<u64> {
+        let replica = ReplicaName::new("worker-0").unwrap();
+        let mut kept = EvidenceLog::default();
+        let mut keep = |line: Line<'_>| kept.see(&line, &replica, Time::default());
+        let mut scanner = LineScanner::new();
+        scanner.feed(log.as_bytes(), &mut keep);
+        scanner.flush(&mut keep);
+        kept.take().into_iter().map(|line| line.line_number).collect()
+    }
+
+    #[test]
+    fn the_earliest_and_the_latest_lines_are_kept() {
+        let lines = kept(&"ValueError: no\n".repeat(1000));
+        let want: Vec<u64> = (1..=16).chain(985..=1000).collect();
+        assert_eq!(lines, want);
+    }
+
+    #[test]
+    fn what_training_survived_is_dropped() {
+        let error = "ConnectionResetError: [Errno 104] Connection reset by peer\n";
+        let steps = |from: u64, to: u64| {
+            (from..to).map(|i| format!("holdfast step={i} loss=1.0\n")).collect::<String>()
+        };
+        assert_eq!(kept(&format!("{}{error}{}", steps(0, 5), steps(5, 8))), Vec::<u64>::new());
+        assert_eq!(
+            kept(&format!("{}{error}{}", steps(0, 5), steps(5, 7))),
+            [6],
+            "other ranks may finish a step"
+        );
+        let again = error.repeat(2);
+        assert_eq!(kept(&format!("{error}{}{again}", steps(0, 5))), [7, 8]);
+        // The same step again is no progress.
+        assert_eq!(kept(&format!("{}{error}{}", steps(0, 5), steps(4, 5).repeat(9))), [6]);
+    }
+}

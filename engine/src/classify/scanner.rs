@@ -219,3 +219,131 @@ fn excerpt(clean: &[u8], start: usize) -> String {
     let from = start.saturating_sub(BEFORE).min(clean.len());
     std::iter::once('…').chain(printable(&clean[from..]).chars()).take(MAX_LINE_CHARS).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a scan gives of each line: number, update, rank, signature, text.
+    type Seen = (u64, bool, Option<u32>, Option<String>, String);
+
+    fn scan(chunks: &[&[u8]]) -> Vec<Seen> {
+        let mut seen = Vec::new();
+        let mut keep = |line: Line<'_>| {
+            let id = line.matched.map(|matched| matched.signature.id.clone());
+            seen.push((line.number, line.update, line.rank, id, line.text()));
+        };
+        let mut scanner = LineScanner::new();
+        for chunk in chunks {
+            scanner.feed(chunk, &mut keep);
+        }
+        scanner.flush(&mut keep);
+        seen
+    }
+
+    fn only(log: &str) -> (Option<u32>, Option<String>, String) {
+        let mut seen = scan(&[log.as_bytes()]);
+        let (_, _, rank, id, text) = seen.pop().unwrap();
+        (rank, id, text)
+    }
+
+    #[test]
+    fn colours_and_prefixes_hide_nothing() {
+        let oom = Some("cuda-oom".to_owned());
+        for (line, rank) in [
+            ("\u{1b}[31mRuntimeError\u{1b}[0m: CU\u{1b}[1mDA out\u{1b}[0m of memory", None),
+            ("[rank3]: RuntimeError: CUDA out of memory", Some(3)),
+            ("2: RuntimeError: CUDA out of memory", Some(2)),
+            ("\u{1b}[36m(RayTrainWorker pid=8, ip=10.0.0.1)\u{1b}[0m [rank1]: CUDA out of memory", Some(1)),
+            ("Loading:  3%|▎ | 3/99 [00:01]\rRuntimeError: CUDA out of memory", None),
+            ("\u{1b}]0;title\u{7}RuntimeError: CUDA out of memory\u{1b}", None),
+        ] {
+            let (found, id, text) = only(line);
+            assert_eq!((found, id), (rank, oom.clone()), "{line:?}");
+            assert!(!text.contains('\u{1b}') && text.ends_with("CUDA out of memory"), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_replaced() {
+        let seen = scan(&[b"\xff\xfe\0\x01 RuntimeError: CUDA out of memory \xc3\x28\n\x80\x80\x80"]);
+        assert_eq!(seen[0].3.as_deref(), Some("cuda-oom"));
+        assert!(seen[0].4.chars().all(|c| !c.is_control()));
+        assert_eq!(seen[1].3, None);
+    }
+
+    #[test]
+    fn the_evidence_of_a_long_line_shows_the_match() {
+        let log = format!("{}RuntimeError: CUDA out of memory{}", "x ".repeat(3000), " y".repeat(3000));
+        let replica = ReplicaName::new("worker-0").unwrap();
+        let mut lines = Vec::new();
+        let mut keep = |line: Line<'_>| lines.extend(line.evidence(&replica, Time::default()));
+        let mut scanner = LineScanner::new();
+        scanner.feed(log.as_bytes(), &mut keep);
+        scanner.flush(&mut keep);
+        assert!(lines[0].line.contains("CUDA out of memory"), "{}", lines[0].line);
+        assert!(lines[0].line.chars().count() <= MAX_LINE_CHARS);
+    }
+
+    #[test]
+    fn an_exception_of_any_name_counts_after_a_traceback_only() {
+        let traceback = "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"t.py\", line 3, in <module>\n[rank1]: mine.Diverged: 31.0\n";
+        let seen = scan(&[traceback.as_bytes()]);
+        assert_eq!((seen[2].2, seen[2].3.as_deref()), (Some(1), Some("python-traceback")));
+        assert_eq!(only("mine.Diverged: 31.0").1, None);
+    }
+
+    #[test]
+    fn what_holdfast_wrote_never_counts() {
+        for line in [
+            "holdfast phase=loading CUDA out of memory",
+            "2026-01-05T10:00:00.1Z  WARN holdfast_agent::supervise: rank 3 died: CUDA out of memory",
+        ] {
+            assert_eq!(only(line).1, None, "{line}");
+        }
+    }
+
+    #[test]
+    fn frightening_words_of_healthy_programs_are_no_evidence() {
+        for line in [
+            "0 errors, 0 failures, error_rate: 0.01, val_error=0.2",
+            "eval_error: 0.21 | oom 0 | number of nan iterations:   0",
+            "nccl_timeout=600 on_oom=retry skip_nan=True detect_anomaly=False",
+            "Namespace(nccl_timeout=600, on_error='CUDA out of memory')",
+            "NCCL_DEBUG=INFO TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+            "  checkpoint_tag_validation_fail ... False",
+            "{\"nan_to_num\": true, \"max_failures\": 3, \"timeout\": 1800}",
+            "node-1:42:42 [0] NCCL INFO NET/Plugin : No plugin found (libnccl-net.so), using internal implementation",
+            "node-1:42:42 [0] NCCL INFO Connected all rings",
+            "WARNING: Connection reset by peer, retrying in 5 s",
+            "urllib3: Retrying (Retry(total=4)) after connection broken by 'ReadTimeoutError'",
+            "loader.py:3: FutureWarning: `torch.load` with weights_only=False will be removed",
+            "Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f>",
+            "WARNING: could not find the metadata file latest_checkpointed_iteration.txt",
+            "If you see an out-of-memory (OOM) error, reduce the batch size",
+            "OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768",
+            "For debugging consider passing CUDA_LAUNCH_BLOCKING=1.",
+            "this test exits with an assertion about timeouts",
+            "step 120 loss 0.7 error 0.1",
+        ] {
+            let seen = scan(&[line.as_bytes()]);
+            let evidence = seen.iter().any(|seen| {
+                let signature = seen.3.as_ref().and_then(|id| Signatures::builtin().get(id));
+                signature.is_some_and(|signature| signature.role != Role::Advice)
+            });
+            assert!(!evidence, "{line}: {:?}", seen[0].3);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_size_of_chunks_changes_nothing(cut in 0usize..400) {
+            let log = "\u{1b}[32mstep 1 loss 0.5\u{1b}[0m\r\n 1%|▌ | 1/99 [0:01]\r 2%|▌ | 2/99 [0:02]\n[rank1]: Traceback (most recent call last):\n[rank1]:   File \"a.py\", line 1\n[rank1]: Diverged: 3\nCUDA out of memory\r\nend";
+            let log = log.as_bytes();
+            let (a, b) = log.split_at(cut.min(log.len()));
+            prop_assert_eq!(scan(&[a, b]), scan(&[log]));
+        }
+    }
+}

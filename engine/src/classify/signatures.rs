@@ -214,8 +214,10 @@ impl Matcher {
             }
         }
         let stems = AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(stems)?;
-        let needs =
-            AhoCorasick::builder().match_kind(MatchKind::Standard).kind(Some(AhoCorasickKind::DFA)).build(texts)?;
+        let needs = AhoCorasick::builder()
+            .match_kind(MatchKind::Standard)
+            .kind(Some(AhoCorasickKind::DFA))
+            .build(texts)?;
         Ok(Self { stems, needs, needed_by })
     }
 }

@@ -132,7 +132,11 @@ impl ProgressReader {
         }
         self.bar = Some(bar);
         let shown = &line[bar.end..];
-        let loss = shown.windows(4).position(|word| word == b"loss").and_then(|at| loss(&shown[..at], &shown[at + 4..])).flatten();
+        let loss = shown
+            .windows(4)
+            .position(|word| word == b"loss")
+            .and_then(|at| loss(&shown[..at], &shown[at + 4..]))
+            .flatten();
         Some(Progress::Step { step: bar.step, total: bar.total, loss, samples: None })
     }
 }

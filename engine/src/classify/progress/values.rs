@@ -100,7 +100,7 @@ pub(super) fn samples(before: &[u8], after: &[u8]) -> Option<u64> {
 pub(super) fn bar(line: &[u8]) -> Option<Bar> {
     let mut drawn = memchr_iter(b'%', line).filter(|at| line.get(at + 1) == Some(&b'|'));
     let first = drawn.next()?;
-    let last = drawn.last().unwrap_or(first);
+    let last = drawn.next_back().unwrap_or(first);
     let counts = last + 2 + memchr(b'|', &line[last + 2..])? + 1;
     let (done, rest) = whole_before(blanks(&line[counts..]), b'/')?;
     let (length, rest) = whole_before(rest, b' ')?;
@@ -117,7 +117,9 @@ pub(super) fn bar(line: &[u8]) -> Option<Bar> {
         let step = epoch.checked_mul(length)?.checked_add(done)?;
         return Some(Bar { step, total: None, done, length, end });
     }
-    let names_training = [&b"train"[..], b"step", b"iter"].iter().any(|word| name.windows(word.len()).any(|part| part == *word));
+    let names_training = [&b"train"[..], b"step", b"iter"]
+        .iter()
+        .any(|word| name.windows(word.len()).any(|part| part == *word));
     (name.is_empty() || names_training).then_some(Bar { step: done, total: Some(length), done, length, end })
 }
 

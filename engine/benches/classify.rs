@@ -1,7 +1,8 @@
-//! Throughput of the scanner with all signatures, on one core: `cargo bench -p engine --bench classify [-- training]`.
+//! Throughput of the scanner with all signatures, on one core: `cargo bench -p engine --bench classify [--
+//! training]`.
 //!
-//! Beside each figure stands what it costs merely to find the line ends of the same bytes, so that a ratio can be compared
-//! across machines.
+//! Beside each figure stands what it costs merely to find the line ends of the same bytes, so that a ratio
+//! can be compared across machines.
 
 use std::{
     hint::black_box,
@@ -51,7 +52,10 @@ fn errors(step: usize) -> String {
     }
 }
 
-fn log(line: fn(usize) -> String) -> Vec<u8> {
+/// Makes the lines of a log by their numbers.
+type Lines = fn(usize) -> String;
+
+fn log(line: Lines) -> Vec<u8> {
     let mut log = String::with_capacity(SIZE + 1024);
     for step in 1.. {
         log.push_str(&line(step));
@@ -71,7 +75,8 @@ fn speed(log: &[u8], work: impl Fn(&[u8]) -> u64) -> f64 {
     (log.len() * RUNS) as f64 / 1e6 / start.seconds()
 }
 
-/// The processor time of this thread where Linux tells it, so that other work on the machine counts less; else the time of day.
+/// The processor time of this thread where Linux tells it, so that other work on the machine counts less;
+/// else the time of day.
 struct Clock {
     wall: Instant,
     processor: Option<u64>,
@@ -113,7 +118,7 @@ fn main() -> std::io::Result<()> {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
     let mut out = stdout().lock();
     writeln!(out, "{:<16}{:>12}{:>14}{:>8}", "log", "scan MB/s", "lines MB/s", "ratio")?;
-    let logs: [(&str, fn(usize) -> String); 3] = [("training", training), ("bar", bar), ("errors", errors)];
+    let logs: [(&str, Lines); 3] = [("training", training), ("bar", bar), ("errors", errors)];
     for (name, line) in logs {
         if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == name) {
             continue;

@@ -1,6 +1,7 @@
 //! How well labelled logs are classified: `cargo run -p engine --example report -- samples.jsonl`.
 //!
-//! A line of the file is one object with `id`, `label` (a failure type, or `NONE`), `log`, and maybe `exit_code` and `signal`.
+//! A line of the file is one object with `id`, `label` (a failure type, or `NONE`), `log`, and maybe
+//! `exit_code` and `signal`.
 
 use std::{
     collections::BTreeMap,

@@ -9,14 +9,14 @@ use crate::{failure::Evidence, ids::ReplicaName, time::Time};
 const EARLIEST: usize = 16;
 /// Lines kept from its end.
 const LATEST: usize = 16;
-/// Training that makes this many further steps has survived what was printed before. More than one, since another rank that
-/// prints into the same stream may finish the step it is in.
+/// Training that makes this many further steps has survived what was printed before. More than one, since
+/// another rank that prints into the same stream may finish the step it is in.
 const SURVIVED_STEPS: u32 = 3;
 
 /// The evidence of one stream: the earliest and the latest lines since training last went on.
 ///
-/// An error that was caught and retried is followed by further steps; such lines are dropped, so that they cannot be taken for the
-/// root of a failure hours later.
+/// An error that was caught and retried is followed by further steps; such lines are dropped, so that they
+/// cannot be taken for the root of a failure hours later.
 #[derive(Debug, Default)]
 pub struct EvidenceLog {
     earliest: Vec<Evidence>,

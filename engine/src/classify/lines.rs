@@ -66,7 +66,8 @@ impl Partial {
     }
 
     fn clear(&mut self) {
-        // `join` may have let it grow to both halves; give that back, there is one of these for each stream.
+        // `join` may have let it grow to both halves; give that back, there is one of these for each
+        // stream.
         self.head.clear();
         self.head.shrink_to(KEPT_BYTES);
         self.tail.clear();
@@ -74,7 +75,8 @@ impl Partial {
     }
 }
 
-/// Cuts a stream that arrives in chunks of any size. `\n` and `\r\n` end a line; a lone `\r` ends an update.
+/// Cuts a stream that arrives in chunks of any size. `\n` and `\r\n` end a line; a lone `\r` ends an
+/// update.
 #[derive(Debug, Default)]
 pub(super) struct LineCutter {
     partial: Partial,

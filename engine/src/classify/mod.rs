@@ -1,9 +1,9 @@
 //! From what a replica printed and how its processes ended to a verdict.
 //!
-//! The way of a line: [`LineScanner`] cuts a byte stream into lines and says which [`Signature`] a line matches and what
-//! it tells of the progress; [`EvidenceLog`] keeps the few lines that matter, at the edge, in bounded memory; [`verdict`]
-//! weighs the evidence of all ranks with the cluster's facts and the exit codes. [`classify_log`] does all of that for one
-//! log.
+//! The way of a line: [`LineScanner`] cuts a byte stream into lines and says which [`Signature`] a line
+//! matches and what it tells of the progress; [`EvidenceLog`] keeps the few lines that matter, at the edge,
+//! in bounded memory; [`verdict`] weighs the evidence of all ranks with the cluster's facts and the exit
+//! codes. [`classify_log`] does all of that for one log.
 //!
 //! Nothing here is certain. A match is evidence, not a cause, and the verdict carries how sure it is.
 
@@ -36,9 +36,11 @@ pub const MAX_LINE_CHARS: usize = 400;
 /// Lines of evidence in a verdict.
 pub const MAX_EVIDENCE: usize = 32;
 
-/// Classifies one log whose origin is not known, as `holdfast classify` does. Lines count as times, so the earliest root wins.
+/// Classifies one log whose origin is not known, as `holdfast classify` does. Lines count as times, so the
+/// earliest root wins.
 ///
-/// Without an exit code a failure is what the log shows and the training did not survive: see [`EvidenceLog`].
+/// Without an exit code a failure is what the log shows and the training did not survive: see
+/// [`EvidenceLog`].
 pub fn classify_log(log: &[u8], exit: Option<Exit>) -> Option<Verdict> {
     let replica = ReplicaName::of_index(JobKind::PyTorchJob, 0);
     let mut kept = EvidenceLog::default();

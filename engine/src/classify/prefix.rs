@@ -38,7 +38,8 @@ fn strip_one(line: &[u8]) -> Option<(Option<u32>, &[u8])> {
     }
 }
 
-/// `[rank3]:`, `[default3]:`, `[3]:`, `[1,26]<stdout>:`, `[2025-05-27 19:49:22,947]`, `[launch.py:434:main]`.
+/// `[rank3]:`, `[default3]:`, `[3]:`, `[1,26]<stdout>:`, `[2025-05-27 19:49:22,947]`,
+/// `[launch.py:434:main]`.
 fn bracket(line: &[u8]) -> Option<(Option<u32>, &[u8])> {
     let end = line.iter().take(MAX_GROUP).position(|b| *b == b']')?;
     let (inner, mut rest) = (&line[1..end], &line[end + 1..]);

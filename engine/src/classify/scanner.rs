@@ -33,7 +33,8 @@ pub struct Match {
 /// One line of a stream.
 #[derive(Clone, Debug)]
 pub struct Line<'a> {
-    /// Its number in the stream, from 1. The updates of a progress bar have the number of the line they are in.
+    /// Its number in the stream, from 1. The updates of a progress bar have the number of the line they are
+    /// in.
     pub number: u64,
     /// A carriage return is about to overwrite it: a state of a progress bar, not yet a line.
     pub update: bool,
@@ -47,8 +48,8 @@ pub struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// The line without colours and control characters, with bytes that are no UTF-8 replaced. Of a very long line the middle is
-    /// left out.
+    /// The line without colours and control characters, with bytes that are no UTF-8 replaced. Of a very
+    /// long line the middle is left out.
     pub fn text(&self) -> String {
         printable(&self.clean)
     }
@@ -105,8 +106,8 @@ impl LineScanner {
         self.cutter.feed(bytes, &mut |piece| sink(reader.read(piece)));
     }
 
-    /// Reads one line that the caller has cut out of the stream, for callers that number lines themselves. Not to be mixed with
-    /// [`Self::feed`].
+    /// Reads one line that the caller has cut out of the stream, for callers that number lines themselves.
+    /// Not to be mixed with [`Self::feed`].
     pub fn line<'a>(&mut self, line: &'a [u8]) -> Line<'a> {
         self.reader.read(Piece::Line(line))
     }
@@ -139,7 +140,8 @@ impl Reader {
         let mut matched = None;
         if !update {
             self.lines = number;
-            // A line that tells a step with its loss is no failure, whatever words it holds; most of a log is such lines.
+            // A line that tells a step with its loss is no failure, whatever words it holds; most of a log
+            // is such lines.
             let healthy = matches!(progress, Some(Progress::Step { loss: Some(_), .. }));
             if !healthy && (!self.tracebacks.is_empty() || self.signatures.may_match(&clean)) {
                 (rank, matched) = self.look(&clean);

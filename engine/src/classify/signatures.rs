@@ -1,6 +1,7 @@
 //! Signatures: what a line that speaks of a failure looks like. They are data, `engine/signatures.json`.
 //!
-//! The order in the file is the order of precedence within one line: the first signature that matches it counts.
+//! The order in the file is the order of precedence within one line: the first signature that matches it
+//! counts.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -28,7 +29,8 @@ pub struct Signature {
     pub role: Role,
     /// The pattern is tried only on a line that holds one of these texts, which makes scanning fast.
     pub needs: Vec<String>,
-    /// A regular expression over bytes. With `^` it stands for the beginning of the line without rank and time.
+    /// A regular expression over bytes. With `^` it stands for the beginning of the line without rank and
+    /// time.
     #[serde(deserialize_with = "regex_from_text")]
     pattern: Regex,
     /// The fault in a few words; `{1}` stands for the first group of the pattern.
@@ -42,7 +44,8 @@ pub struct Signature {
     /// It proves its type, so that it also counts where a [`symptom`](Self::symptom) was printed before it.
     #[serde(default)]
     pub decisive: bool,
-    /// It may itself follow from something that is not said on the line: a later decisive line wins over it.
+    /// It may itself follow from something that is not said on the line: a later decisive line wins over
+    /// it.
     #[serde(default)]
     pub symptom: bool,
     /// The network link is down.
@@ -105,8 +108,8 @@ pub enum SignatureError {
 #[serde(deny_unknown_fields)]
 struct File {
     version: u32,
-    /// A line that holds none of these is not looked at further. Few enough for the vector instructions that search for all of them at
-    /// once; the needs of the signatures are too many for that.
+    /// A line that holds none of these is not looked at further. Few enough for the vector instructions
+    /// that search for all of them at once; the needs of the signatures are too many for that.
     stems: Vec<String>,
     signatures: Vec<Signature>,
 }
@@ -179,7 +182,8 @@ impl Signatures {
         self.matcher.as_ref().is_some_and(|matcher| matcher.stems.is_match(line))
     }
 
-    /// The first signature that matches, and where in `line`. `body` is the end of `line` without rank and time.
+    /// The first signature that matches, and where in `line`. `body` is the end of `line` without rank and
+    /// time.
     pub(super) fn find(&self, line: &[u8], body: &[u8]) -> Option<(&Signature, usize)> {
         let matcher = self.matcher.as_ref()?;
         let mut candidates: Vec<usize> = matcher

@@ -1,7 +1,8 @@
 //! What a line tells of the progress: steps and loss, checkpoints, phases.
 //!
-//! Holdfast's own protocol is exact. The formats of usual trainers are read with care: a step is a whole number right behind
-//! a word that means step, and what might be something else (`eval_steps: 500`, `Step 1: install`) is not taken.
+//! Holdfast's own protocol is exact. The formats of usual trainers are read with care: a step is a whole
+//! number right behind a word that means step, and what might be something else (`eval_steps: 500`, `Step
+//! 1: install`) is not taken.
 
 mod checkpoint;
 mod protocol;
@@ -69,7 +70,8 @@ static FINDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(WORDS.map(|(word, _)| word)).ok()
 });
 
-/// Reads the progress of one stream. It remembers the progress bar, since losses are often printed apart from it.
+/// Reads the progress of one stream. It remembers the progress bar, since losses are often printed apart
+/// from it.
 #[derive(Debug, Default)]
 pub(super) struct ProgressReader {
     bar: Option<Bar>,

@@ -95,8 +95,9 @@ pub(super) fn samples(before: &[u8], after: &[u8]) -> Option<u64> {
     whole(value).map(|(samples, _)| samples)
 }
 
-/// The state of a progress bar as tqdm draws it, `name: 6%|▌  | 12/200 [00:10<02:40]`, if it is the training's. Where carriage
-/// returns were lost, one line holds many bars: the first has the name and the last the state.
+/// The state of a progress bar as tqdm draws it, `name: 6%|▌  | 12/200 [00:10<02:40]`, if it is the
+/// training's. Where carriage returns were lost, one line holds many bars: the first has the name and the
+/// last the state.
 pub(super) fn bar(line: &[u8]) -> Option<Bar> {
     let mut drawn = memchr_iter(b'%', line).filter(|at| line.get(at + 1) == Some(&b'|'));
     let first = drawn.next()?;
@@ -123,7 +124,8 @@ pub(super) fn bar(line: &[u8]) -> Option<Bar> {
     (name.is_empty() || names_training).then_some(Bar { step: done, total: Some(length), done, length, end })
 }
 
-/// Whether a word that follows `before` stands alone, or behind one of `owners` and `_`, and behind none of `others`.
+/// Whether a word that follows `before` stands alone, or behind one of `owners` and `_`, and behind none of
+/// `others`.
 fn owned(before: &[u8], owners: &[&[u8]], others: &[&[u8]]) -> bool {
     let Some((&last, head)) = before.split_last() else { return true };
     let owner = || {

@@ -1,0 +1,11 @@
+//! The whole of Holdfast on one machine: the real server, real agents, real programs, driven through the REST API.
+//!
+//! The server's program is built by cargo for these tests; the agent's stands beside it (`cargo test --workspace` builds both).
+
+mod harness;
+
+mod bad_input;
+mod crashes;
+mod ddp;
+mod recovery;
+mod stopping;

@@ -107,3 +107,6 @@ async fn sync(
         .ok_or(SyncError::Token)?;
     hub.sync(token, request, Duration::from_secs(limits::POLL_SECONDS)).await.map(Json)
 }
+
+#[cfg(test)]
+mod tests;

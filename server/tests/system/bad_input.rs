@@ -11,14 +11,21 @@ async fn wrong_fields_are_named_and_nothing_is_made() {
     let world = World::start().await;
     for (body, field) in [
         (json!({"command": ["true"]}), "name"),
-        (json!({"name": "a", "command": ["true"], "fault_tolerance": {"max_task_restarts": -1}}), "fault_tolerance.max_task_restarts"),
-        (json!({"name": "a", "command": ["true"], "fault_tolerance": {"policy": {"enabled": true}}}), "fault_tolerance.policy.enabled"),
+        (
+            json!({"name": "a", "command": ["true"], "fault_tolerance": {"max_task_restarts": -1}}),
+            "fault_tolerance.max_task_restarts",
+        ),
+        (
+            json!({"name": "a", "command": ["true"], "fault_tolerance": {"policy": {"enabled": true}}}),
+            "fault_tolerance.policy.enabled",
+        ),
         (json!({"name": "a", "command": ["true"], "replicas": "two"}), "replicas"),
         (json!({"name": "a", "command": ["true"], "retries": 2}), "retries"),
     ] {
         let (status, answer) = world.post("/api/v1/jobs", &body).await;
         assert_eq!(status, 422, "{body} {answer}");
-        let fields: Vec<&str> = answer["errors"].as_array().unwrap().iter().filter_map(|error| error["field"].as_str()).collect();
+        let fields: Vec<&str> =
+            answer["errors"].as_array().unwrap().iter().filter_map(|error| error["field"].as_str()).collect();
         assert!(fields.contains(&field), "{body} {answer}");
     }
     let (_, list) = world.get("/api/v1/jobs").await;
@@ -32,7 +39,11 @@ async fn html_in_names_and_logs_stays_text() {
     let mut body = train("html", 1, 0.0, &[]);
     body["name"] = json!(name);
     body["replicas"] = json!(1);
-    body["command"] = json!(["sh", "-c", "echo '<b>bold</b>'; echo 'ValueError: <img src=x onerror=alert(2)>' >&2; exit 1"]);
+    body["command"] = json!([
+        "sh",
+        "-c",
+        "echo '<b>bold</b>'; echo 'ValueError: <img src=x onerror=alert(2)>' >&2; exit 1"
+    ]);
     let job = world.create(&body).await;
     world.until(&job, "failed", |chain| attempts(chain)[0]["incidents"][0].is_object()).await;
     let (_, view) = world.get(&format!("/api/v1/jobs/{job}")).await;
@@ -58,7 +69,9 @@ async fn a_forged_report_changes_nothing() {
         "reports": [{"sequence": 999, "at": "2026-01-01T00:00:00Z", "launch": 0, "body":
             {"kind": "exited", "rank": 1, "exit": {"code": 1}, "asked": false, "step": null, "phase": "training", "evidence": []}}],
     });
-    let master = std::fs::read_to_string(world.data().join("jobs").join(&job).join(task).join("master-0/token")).unwrap();
+    let master =
+        std::fs::read_to_string(world.data().join("jobs").join(&job).join(task).join("master-0/token"))
+            .unwrap();
     for token in [None, Some("0".repeat(64)), Some(master)] {
         let mut request = world.request(reqwest::Method::POST, "/agent/v1/sync").json(&forged);
         if let Some(token) = &token {
@@ -76,7 +89,8 @@ async fn two_servers_on_one_data_directory_are_one_too_many() {
     let world = World::start().await;
     let second = world.command().stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
     assert!(!second.status.success());
-    let said = String::from_utf8_lossy(&second.stderr).into_owned() + &String::from_utf8_lossy(&second.stdout);
+    let said =
+        String::from_utf8_lossy(&second.stderr).into_owned() + &String::from_utf8_lossy(&second.stdout);
     assert!(said.contains(world.data().to_str().unwrap()), "{said}");
 }
 

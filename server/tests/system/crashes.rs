@@ -48,7 +48,10 @@ async fn killed_at(point: &str, hit: u32) {
     let begin = Instant::now();
     while job.is_none() {
         assert!(begin.elapsed() < PATIENCE);
-        let request = world.request(reqwest::Method::POST, "/api/v1/jobs").header("Idempotency-Key", "once").json(&body);
+        let request = world
+            .request(reqwest::Method::POST, "/api/v1/jobs")
+            .header("Idempotency-Key", "once")
+            .json(&body);
         match request.timeout(Duration::from_secs(10)).send().await {
             Ok(answer) if answer.status().as_u16() == 201 => {
                 let answer: serde_json::Value = answer.json().await.unwrap();
@@ -61,7 +64,11 @@ async fn killed_at(point: &str, hit: u32) {
         }
     }
     let job = job.unwrap();
-    if point.ends_with("delete") || point.ends_with("forget") || point.ends_with("commit") || point.ends_with("create") {
+    if point.ends_with("delete")
+        || point.ends_with("forget")
+        || point.ends_with("commit")
+        || point.ends_with("create")
+    {
         // Where the point comes later in the job's life the server dies while the job runs.
         let died = tokio::time::timeout(Duration::from_secs(8), until_down(&mut world)).await.is_ok();
         if died {
@@ -125,7 +132,11 @@ async fn ten_kills_at_random_moments_change_nothing() {
         assert_invariants(&chain);
     }
     let calm = world.chain(&jobs[0]).await;
-    assert_eq!((attempts(&calm).len(), launches(&attempts(&calm)[0]).len()), (1, 1), "the kills were noticed: {calm:#}");
+    assert_eq!(
+        (attempts(&calm).len(), launches(&attempts(&calm)[0]).len()),
+        (1, 1),
+        "the kills were noticed: {calm:#}"
+    );
     let crashing = world.chain(&jobs[1]).await;
     assert_eq!(attempts(&crashing).len(), 1, "{crashing:#}");
     assert_eq!(launches(&attempts(&crashing)[0]).len(), 3, "{crashing:#}");

@@ -79,8 +79,18 @@ impl World {
         self.kill();
         let addr = self.dir.path().join("addr");
         let _ = fs::remove_file(&addr);
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("server.log")).unwrap();
-        let child = self.command().envs(env.iter().copied()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.dir.path().join("server.log"))
+            .unwrap();
+        let child = self
+            .command()
+            .envs(env.iter().copied())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
         self.server = Some(child);
         let begin = Instant::now();
         loop {
@@ -181,7 +191,8 @@ impl World {
 
     /// Waits until the newest attempt has made `step`.
     pub async fn until_step(&self, job: &str, step: u64) -> Value {
-        self.until(job, &format!("at step {step}"), |chain| last_step(chain).is_some_and(|last| last >= step)).await
+        self.until(job, &format!("at step {step}"), |chain| last_step(chain).is_some_and(|last| last >= step))
+            .await
     }
 
     /// Processes that belong to an attempt of this world, found by their environment.
@@ -207,7 +218,8 @@ impl World {
         let wanted = format!("RANK={rank}");
         let begin = Instant::now();
         loop {
-            let found = self.processes().into_iter().find(|(_, env)| env.split('\0').any(|entry| entry == wanted));
+            let found =
+                self.processes().into_iter().find(|(_, env)| env.split('\0').any(|entry| entry == wanted));
             if let Some((pid, _)) = found {
                 return pid;
             }
@@ -230,14 +242,16 @@ impl Drop for World {
     fn drop(&mut self) {
         self.kill();
         for (pid, _) in self.processes() {
-            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+            let _ =
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
         }
     }
 }
 
 /// The body of a job that runs `examples/train.py`; it saves every 10 steps.
 pub fn train(name: &str, steps: u32, step_seconds: f64, env: &[(&str, &str)]) -> Value {
-    let env: serde_json::Map<_, _> = env.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+    let env: serde_json::Map<_, _> =
+        env.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
     json!({
         "name": name, "kind": "pytorchjob", "cluster": "local",
         "command": ["python3", "examples/train.py", "--steps", steps.to_string(), "--save-every", "10",
@@ -274,20 +288,34 @@ pub fn last_step(chain: &Value) -> Option<u64> {
 /// What holds of every chain at every moment (design.md §5).
 pub fn assert_invariants(chain: &Value) {
     let attempts = attempts(chain);
-    let live = attempts.iter().filter(|attempt| {
-        !["succeeded", "failed", "stopped"].contains(&attempt["state"].as_str().unwrap())
-    });
+    let live = attempts
+        .iter()
+        .filter(|attempt| !["succeeded", "failed", "stopped"].contains(&attempt["state"].as_str().unwrap()));
     assert!(live.count() <= 1, "two live attempts: {chain}");
     let charged = attempts.iter().filter(|attempt| attempt["cause"] == "failure").count() as u64;
     let restarts = &chain["budgets"]["task_restarts"];
-    assert_eq!(restarts["used"].as_u64().unwrap(), charged, "task restarts are not the attempts they paid for: {chain}");
+    assert_eq!(
+        restarts["used"].as_u64().unwrap(),
+        charged,
+        "task restarts are not the attempts they paid for: {chain}"
+    );
     assert!(restarts["used"].as_u64() <= restarts["allowed"].as_u64());
     for (index, attempt) in attempts.iter().enumerate() {
-        assert_eq!(attempt["number"].as_u64().unwrap(), index as u64 + 1, "an attempt is lost or doubled: {chain}");
+        assert_eq!(
+            attempt["number"].as_u64().unwrap(),
+            index as u64 + 1,
+            "an attempt is lost or doubled: {chain}"
+        );
         assert_eq!(attempt["cause"] == "initial", index == 0);
-        let numbers: Vec<_> = launches(attempt).iter().map(|launch| launch["number"].as_u64().unwrap()).collect();
-        assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>(), "a launch is lost or doubled: {chain}");
-        let in_place = attempt["in_place_restarts"].as_u64().unwrap() + attempt["hang_restarts"].as_u64().unwrap();
+        let numbers: Vec<_> =
+            launches(attempt).iter().map(|launch| launch["number"].as_u64().unwrap()).collect();
+        assert_eq!(
+            numbers,
+            (0..numbers.len() as u64).collect::<Vec<_>>(),
+            "a launch is lost or doubled: {chain}"
+        );
+        let in_place =
+            attempt["in_place_restarts"].as_u64().unwrap() + attempt["hang_restarts"].as_u64().unwrap();
         assert!(in_place >= (numbers.len() as u64).saturating_sub(1), "a restart was not charged: {chain}");
     }
 }

@@ -24,9 +24,15 @@ async fn a_crash_is_restarted_in_place_and_proven_to_have_resumed() {
     let [incident] = attempt["incidents"].as_array().unwrap().as_slice() else { panic!("{chain}") };
     assert_eq!(incident["failure_type"], "APP_ERROR", "{incident:#}");
     assert_eq!(incident["root"]["rank"], 0);
-    assert!(incident["evidence"].as_array().unwrap().iter().any(|line| line["role"] == "root"), "{incident:#}");
+    assert!(
+        incident["evidence"].as_array().unwrap().iter().any(|line| line["role"] == "root"),
+        "{incident:#}"
+    );
     let decision = &incident["decision"];
-    assert_eq!((&decision["action"], &decision["charged"]), (&json!("restart_in_place"), &json!("in_place_restarts")));
+    assert_eq!(
+        (&decision["action"], &decision["charged"]),
+        (&json!("restart_in_place"), &json!("in_place_restarts"))
+    );
     assert_eq!((&decision["before"], &decision["after"]), (&json!(0), &json!(1)));
     for moment in ["noticed_at", "submitted_at", "resources_at", "first_step_at"] {
         assert!(incident["clock"][moment].is_string(), "{moment}: {incident:#}");
@@ -125,9 +131,14 @@ async fn a_job_that_does_not_fit_waits_with_the_reason_and_runs_when_it_fits() {
     let long = world.create(&train("long", 100_000, 0.02, &[])).await;
     world.until_state(&long, "running").await;
     let short = world.create(&train("short", 20, 0.01, &[])).await;
-    let chain = world.until(&short, "queued with a reason", |chain| attempts(chain)[0]["queue"]["reason"] == "busy").await;
+    let chain = world
+        .until(&short, "queued with a reason", |chain| attempts(chain)[0]["queue"]["reason"] == "busy")
+        .await;
     assert_eq!(chain["state"], "queued");
-    assert_eq!(attempts(&chain)[0]["queue"]["nodes"], json!({"total": 2, "busy": 2, "avoided": 0, "free": 0}));
+    assert_eq!(
+        attempts(&chain)[0]["queue"]["nodes"],
+        json!({"total": 2, "busy": 2, "avoided": 0, "free": 0})
+    );
     let (status, _) = world.post(&format!("/api/v1/jobs/{long}/stop"), &json!({})).await;
     assert_eq!(status, 202);
     world.until_state(&short, "succeeded").await;
@@ -136,10 +147,16 @@ async fn a_job_that_does_not_fit_waits_with_the_reason_and_runs_when_it_fits() {
 #[tokio::test]
 async fn every_failure_type_is_told_apart() {
     let world = World::with(&["--local-nodes", "8", "--local-slots", "2"]).await;
-    let kinds = ["HW_NODE", "NET_FABRIC", "OOM_HOST", "OOM_GPU", "COMM_HANG", "APP_ERROR", "ENV_ERROR", "UNKNOWN"];
+    let kinds =
+        ["HW_NODE", "NET_FABRIC", "OOM_HOST", "OOM_GPU", "COMM_HANG", "APP_ERROR", "ENV_ERROR", "UNKNOWN"];
     let mut jobs = Vec::new();
     for kind in kinds {
-        let mut body = train(&format!("type-{}", kind.to_lowercase()), 30, 0.01, &[("FAIL_AT", "12"), ("FAIL_KIND", kind)]);
+        let mut body = train(
+            &format!("type-{}", kind.to_lowercase()),
+            30,
+            0.01,
+            &[("FAIL_AT", "12"), ("FAIL_KIND", kind)],
+        );
         body["fault_tolerance"] = advanced(0);
         jobs.push((kind, world.create(&body).await));
     }

@@ -15,7 +15,10 @@ async fn a_stop_ends_a_running_job_for_good() {
     assert_eq!(status, 202);
     let chain = world.until_state(&job, "stopped").await;
     assert_eq!((attempts(&chain).len(), &attempts(&chain)[0]["result"]), (1, &json!("stopped")));
-    assert!(chain["why_not"]["text"].as_str().unwrap().contains("a manual stop is never resubmitted"), "{chain:#}");
+    assert!(
+        chain["why_not"]["text"].as_str().unwrap().contains("a manual stop is never resubmitted"),
+        "{chain:#}"
+    );
     world.until_no_process().await;
     let (status, answer) = world.post(&format!("/api/v1/jobs/{job}/stop"), &json!({})).await;
     assert!(status == 202 || status == 409, "{status} {answer}");
@@ -52,7 +55,8 @@ async fn a_program_that_ignores_term_and_forks_is_ended_all_the_same() {
     let world = World::start().await;
     let mut body = train("stubborn", 1, 0.0, &[]);
     body["replicas"] = json!(1);
-    body["command"] = json!(["sh", "-c", "trap '' TERM; (trap '' TERM; setsid sleep 600) & while :; do sleep 1; done"]);
+    body["command"] =
+        json!(["sh", "-c", "trap '' TERM; (trap '' TERM; setsid sleep 600) & while :; do sleep 1; done"]);
     let job = world.create(&body).await;
     world.until_state(&job, "running").await;
     world.post(&format!("/api/v1/jobs/{job}/stop"), &json!({"force": true})).await;
@@ -87,7 +91,8 @@ async fn a_person_resubmits_an_ended_job_without_a_charge() {
     body["fault_tolerance"] = basic(0);
     let job = world.create(&body).await;
     world.until_state(&job, "failed").await;
-    let (status, answer) = world.post(&format!("/api/v1/jobs/{job}/resubmit"), &json!({"as": "attempt"})).await;
+    let (status, answer) =
+        world.post(&format!("/api/v1/jobs/{job}/resubmit"), &json!({"as": "attempt"})).await;
     assert_eq!(status, 202, "{answer}");
     let chain = world.until_state(&job, "succeeded").await;
     assert_eq!(attempts(&chain)[1]["cause"], "manual");

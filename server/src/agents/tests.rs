@@ -1,0 +1,237 @@
+//! The hub with a real chain behind it and no network.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use engine::{
+    chain::{Observation, ReplicaObservation, ReplicaStatus, advance},
+    failure::{Exit, Phase},
+    ids::{NodeName, ReplicaName, TaskId},
+    job::{JobDraft, Site},
+    sync::{Desired, PortOffer, Report, ReportBody},
+    time::Time,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{clock::Clock, tokens::Tokens};
+
+const HOLD: Duration = Duration::from_secs(20);
+
+/// One job whose chain advances at once.
+struct OneJob {
+    job: JobId,
+    chain: watch::Sender<Arc<Chain>>,
+    inputs: Mutex<Vec<Input>>,
+    now: AtomicI64,
+}
+
+impl Clock for OneJob {
+    fn now(&self) -> Time {
+        Time(self.now.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+#[async_trait]
+impl Chains for OneJob {
+    async fn subscribe(&self, job: &JobId) -> Result<watch::Receiver<Arc<Chain>>, ChainsError> {
+        if *job == self.job { Ok(self.chain.subscribe()) } else { Err(ChainsError::NoJob(job.clone())) }
+    }
+
+    async fn input(&self, _: &JobId, inputs: Vec<Input>) -> Result<(), ChainsError> {
+        for input in inputs {
+            let now = self.now();
+            self.chain.send_modify(|chain| *chain = Arc::new(advance(chain, &input, now).chain));
+            self.inputs.lock().unwrap().push(input);
+        }
+        Ok(())
+    }
+}
+
+struct World {
+    one: Arc<OneJob>,
+    tokens: Tokens,
+    task: TaskId,
+}
+
+impl World {
+    /// A job of two replicas whose first attempt has its resources.
+    async fn new() -> Self {
+        let job = JobId::new("jabcdefghij2").unwrap();
+        let spec = JobDraft {
+            name: "demo".into(),
+            command: vec!["true".into()],
+            replicas: Some(2),
+            ..JobDraft::default()
+        }
+        .validate(&Site::default())
+        .unwrap();
+        let task = TaskId::of_attempt("demo", &job, 1);
+        let chain = Chain::start(job.clone(), spec, Time(0)).chain;
+        let one = Arc::new(OneJob {
+            job,
+            chain: watch::Sender::new(Arc::new(chain)),
+            inputs: Mutex::default(),
+            now: AtomicI64::new(1_000_000),
+        });
+        let replicas = ["master-0", "worker-0"].map(|name| {
+            let node = NodeName::new(format!("node-of-{name}")).unwrap();
+            (ReplicaName::new(name).unwrap(), ReplicaObservation { node, status: ReplicaStatus::Running })
+        });
+        let observation = Observation::Placed { replicas: BTreeMap::from(replicas) };
+        let inputs = vec![
+            Input::Created { task_id: task.clone() },
+            Input::Observed { task_id: task.clone(), observation },
+        ];
+        one.input(&one.job, inputs).await.unwrap();
+        one.inputs.lock().unwrap().clear();
+        Self { one, tokens: Tokens::new(&[1; 32]), task }
+    }
+
+    fn hub(&self) -> Arc<Hub> {
+        Hub::new(self.one.clone(), self.tokens.clone(), self.one.clone(), CancellationToken::new())
+    }
+
+    fn request(&self, replica: &str, seen: u64, reports: Vec<Report>) -> SyncRequest {
+        SyncRequest {
+            task_id: self.task.clone(),
+            replica: ReplicaName::new(replica).unwrap(),
+            agent_id: format!("agent-of-{replica}"),
+            seen,
+            address: "127.0.0.1".into(),
+            offer: None,
+            current: None,
+            reports,
+        }
+    }
+
+    fn first(&self, seen: u64, port: u16) -> SyncRequest {
+        let offer = Some(PortOffer { launch: 0, port });
+        SyncRequest { offer, ..self.request("master-0", seen, vec![ready(1)]) }
+    }
+
+    fn token(&self, replica: &str) -> String {
+        self.tokens.of(&self.task, &ReplicaName::new(replica).unwrap())
+    }
+
+    async fn sync(&self, hub: &Hub, request: SyncRequest) -> Result<SyncReply, SyncError> {
+        let token = self.token(request.replica.as_str());
+        hub.sync(&token, request, HOLD).await
+    }
+}
+
+fn report(sequence: u64, body: ReportBody) -> Report {
+    Report { sequence, at: Time(1_500_000), launch: 0, body }
+}
+
+fn ready(sequence: u64) -> Report {
+    report(sequence, ReportBody::Ready)
+}
+
+fn exited(sequence: u64, rank: u32) -> Report {
+    let exit = Exit::Code(1);
+    let phase = Phase::Training;
+    report(sequence, ReportBody::Exited { rank, exit, asked: false, step: None, phase, evidence: vec![] })
+}
+
+fn port(reply: &SyncReply) -> u16 {
+    match &reply.desired {
+        Desired::Run { launch } => launch.master_port,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn all_replicas_meet_at_the_port_that_the_first_one_offers() {
+    let world = World::new().await;
+    let hub = world.hub();
+    let worker = world.sync(&hub, world.request("worker-0", 0, vec![ready(1)])).await.unwrap();
+    assert_eq!((&worker.desired, worker.acknowledged), (&Desired::Wait, 1));
+    // The worker's next poll is held until the first replica offers its port.
+    let held = world.sync(&hub, world.request("worker-0", worker.version, vec![]));
+    let (worker, master) = tokio::join!(held, world.sync(&hub, world.first(0, 4242)));
+    assert_eq!((port(&worker.unwrap()), port(&master.unwrap())), (4242, 4242));
+    // A later offer for the same launch does not split the ranks.
+    assert_eq!(port(&world.sync(&hub, world.first(0, 4343)).await.unwrap()), 4242);
+}
+
+#[tokio::test]
+async fn a_hub_that_comes_back_learns_the_port_from_any_replica() {
+    let world = World::new().await;
+    let hub = world.hub();
+    world.sync(&hub, world.request("worker-0", 0, vec![ready(1)])).await.unwrap();
+    let reply = world.sync(&hub, world.first(0, 4242)).await.unwrap();
+    drop(hub);
+    let hub = world.hub();
+    let current = Some(PortOffer { launch: 0, port: 4242 });
+    world.sync(&hub, SyncRequest { current, ..world.request("worker-0", 0, vec![]) }).await.unwrap();
+    let offer = Some(PortOffer { launch: 1, port: 5000 });
+    let again =
+        world.sync(&hub, SyncRequest { offer, ..world.request("master-0", 0, vec![]) }).await.unwrap();
+    assert_eq!((again.version, port(&again)), (reply.version, 4242));
+}
+
+#[tokio::test]
+async fn a_crash_wakes_every_poll_with_the_order_to_stop() {
+    let world = World::new().await;
+    let hub = world.hub();
+    world.sync(&hub, world.request("worker-0", 0, vec![ready(1)])).await.unwrap();
+    let master = world.sync(&hub, world.first(0, 4242)).await.unwrap();
+    let started = |sequence| report(sequence, ReportBody::Started);
+    world.sync(&hub, world.request("worker-0", 0, vec![started(2)])).await.unwrap();
+    world.sync(&hub, world.request("master-0", 0, vec![started(2)])).await.unwrap();
+    let held = world.sync(&hub, world.request("master-0", master.version, vec![]));
+    let crash = world.sync(&hub, world.request("worker-0", 0, vec![exited(3, 1)]));
+    let (held, crash) = tokio::join!(held, crash);
+    for reply in [held.unwrap(), crash.unwrap()] {
+        assert_eq!(reply.desired, Desired::Stop { launch: 0 });
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_report_is_acknowledged_and_taken_once() {
+    let world = World::new().await;
+    let hub = world.hub();
+    for _ in 0..3 {
+        let reply = world.sync(&hub, world.request("worker-0", 0, vec![ready(1)])).await.unwrap();
+        assert_eq!(reply.acknowledged, 1);
+    }
+    assert_eq!(world.one.inputs.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn what_a_replica_cannot_know_is_refused_and_changes_nothing() {
+    let world = World::new().await;
+    let hub = world.hub();
+    let before = Arc::clone(&world.one.chain.borrow());
+    let request = || world.request("worker-0", 0, vec![ready(1)]);
+    for token in [String::new(), world.token("master-0"), "0".repeat(64)] {
+        assert!(matches!(hub.sync(&token, request(), HOLD).await, Err(SyncError::Token)));
+    }
+    for (case, reports) in [
+        ("another replica's rank", vec![exited(1, 0)]),
+        ("numbered from 0", vec![ready(0)]),
+        ("numbered downwards", vec![ready(2), ready(1)]),
+        ("a text without end", vec![report(1, ReportBody::StartFailed { text: "x".repeat(10_000) })]),
+    ] {
+        let answer = world.sync(&hub, world.request("worker-0", 0, reports)).await;
+        assert!(matches!(answer, Err(SyncError::Invalid(_))), "{case}: {answer:?}");
+    }
+    let stranger = world.request("worker-7", 0, vec![]);
+    assert!(matches!(world.sync(&hub, stranger).await, Err(SyncError::Invalid(_))));
+    assert_eq!(*before, **world.one.chain.borrow());
+}
+
+#[tokio::test]
+async fn the_agent_of_a_job_that_is_gone_is_told_so() {
+    let mut world = World::new().await;
+    let hub = world.hub();
+    world.task = TaskId::of_attempt("demo", &JobId::new("jzzzzzzzzzz2").unwrap(), 1);
+    assert!(matches!(world.sync(&hub, world.request("worker-0", 0, vec![])).await, Err(SyncError::Gone)));
+}

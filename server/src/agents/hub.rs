@@ -218,8 +218,11 @@ impl Rendezvous {
     fn learn(&mut self, request: &SyncRequest) -> bool {
         let before = self.clone();
         if self.agent_id != request.agent_id {
+            // What others told before this agent was first heard stays true; the ports of an earlier agent are gone with it.
+            if !self.agent_id.is_empty() {
+                self.ports.clear();
+            }
             self.agent_id.clone_from(&request.agent_id);
-            self.ports.clear();
         }
         self.address.clone_from(&request.address);
         for offer in [request.current, request.offer].into_iter().flatten() {

@@ -13,9 +13,13 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// `1 node`, `2 nodes`.
+/// `1 node`, `2 nodes`, `2 processes`.
 pub fn count(number: u32, noun: &str) -> String {
-    let ending = if number == 1 { "" } else { "s" };
+    let ending = match number {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
     format!("{} {noun}{ending}", grouped(number.into()))
 }
 
@@ -52,7 +56,8 @@ mod tests {
     fn numbers_and_lists_read_well() {
         let numbers: Vec<_> = [0, 999, 1_200, 90_000, 1_234_567].into_iter().map(grouped).collect();
         assert_eq!(numbers, ["0", "999", "1,200", "90,000", "1,234,567"]);
-        assert_eq!([count(1, "node"), count(2, "node")], ["1 node", "2 nodes"]);
+        let counts = [count(1, "node"), count(2, "node"), count(8, "process")];
+        assert_eq!(counts, ["1 node", "2 nodes", "8 processes"]);
         assert_eq!(list(&["a"]), "a");
         assert_eq!(list(&["a", "b", "c", "d"]), "a, b, c and d");
         assert_eq!(list(&["a", "b", "c", "d", "e"]), "a, b, c and 2 more");

@@ -102,6 +102,15 @@ pub(super) struct Ended {
     pub reason: EndReason,
 }
 
+impl Ended {
+    /// Whether a later word of the cluster says why, where the first only said that it ended. What was explained once and
+    /// what ended well stays as it is, so that the same end never counts twice.
+    pub fn is_explained_by(&self, later: &EndReason) -> bool {
+        let vague = |reason: &EndReason| matches!(reason, EndReason::Exited | EndReason::Lost(_));
+        vague(&self.reason) && !vague(later) && !self.exit.is_some_and(Exit::is_success)
+    }
+}
+
 /// The processes of the current launch in one replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

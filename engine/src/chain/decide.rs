@@ -79,9 +79,11 @@ impl Turn {
 
     fn needs(&self, judged: &Judged, standing: Standing, given_up: bool) -> Need {
         let attempt = &self.chain.attempt;
-        let gone = attempt.first_ended().or_else(|| {
+        let name = |index: usize| attempt::name(self.chain.spec.kind, index).to_string();
+        let gone = attempt.first_ended().map(|index| Refusal::ReplicaGone { replica: name(index) });
+        let replica_gone = gone.or_else(|| {
             let restless = attempt.replicas.iter().position(|replica| !replica.is_quiet());
-            restless.filter(|_| given_up)
+            restless.filter(|_| given_up).map(|index| Refusal::NotStopped { replica: name(index) })
         });
         let record = self.chain.incident.as_ref().map(|live| &live.record);
         let question = Question {
@@ -89,7 +91,7 @@ impl Turn {
             phase: record.map_or(attempt.launch.phase, |record| record.phase),
             step: record.and_then(|record| record.step),
             repeat: judged.repeats,
-            replica_gone: gone.map(|index| attempt::name(self.chain.spec.kind, index).to_string()),
+            replica_gone,
             standing,
         };
         match Policy::of(&self.chain.spec.fault_tolerance) {
@@ -255,6 +257,25 @@ impl Turn {
             decision.avoid = avoid.to_vec();
             live.times.decided_at = Some(now);
         });
+    }
+
+    /// A preemption shows up: whatever was seen of it is no failure, and costs nothing (R14).
+    pub fn preempt(&mut self, text: &str) {
+        let goes_on = self.chain.spec.fault_tolerance.auto_failover;
+        let result = if goes_on { AttemptResult::Resubmitted } else { AttemptResult::AutoFailoverOff };
+        self.close_attempt(State::Stopped, result);
+        let attempt = self.chain.attempt.number;
+        self.event(EventKind::Scheduling, "cluster", &format!("Attempt {attempt} was preempted: {text}"));
+        if goes_on {
+            let not_before = self.after_back_off();
+            self.chain.course = Course::Next { cause: AttemptCause::Preemption, not_before };
+            let text = "It is resubmitted; a preemption is no failure and is not charged.";
+            self.event(EventKind::Decision, "holdfast", text);
+        } else {
+            let refusal = Refusal::AutoFailoverOff;
+            self.event(EventKind::Decision, "holdfast", &refusal.text());
+            self.end(State::Failed, Some(refusal));
+        }
     }
 
     /// Whether a person wants the job to end.

@@ -12,8 +12,7 @@ use crate::{
     failure::{Evidence, Exit, Phase, Role, Signal, Verdict},
     ids::{IncidentId, TaskId},
     ledger::Times,
-    policy::Refusal,
-    record::{Action, Budget, Cost, DecisionRecord, EventKind, IncidentRecord, State},
+    record::{Action, Budget, Cost, DecisionRecord, EventKind, IncidentRecord},
     time::Time,
 };
 
@@ -361,27 +360,5 @@ fn undecided() -> DecisionRecord {
         avoid: Vec::new(),
         next_at: None,
         next_task_id: None,
-    }
-}
-
-impl Turn {
-    /// A preemption shows up: whatever was seen of it is no failure, and costs nothing (R14).
-    pub fn preempt(&mut self, text: &str) {
-        use crate::record::{AttemptCause, AttemptResult};
-        let goes_on = self.chain.spec.fault_tolerance.auto_failover;
-        let result = if goes_on { AttemptResult::Resubmitted } else { AttemptResult::AutoFailoverOff };
-        self.close_attempt(State::Stopped, result);
-        let attempt = self.chain.attempt.number;
-        self.event(EventKind::Scheduling, "cluster", &format!("Attempt {attempt} was preempted: {text}"));
-        if goes_on {
-            let not_before = self.after_back_off();
-            self.chain.course = super::Course::Next { cause: AttemptCause::Preemption, not_before };
-            let text = "It is resubmitted; a preemption is no failure and is not charged.";
-            self.event(EventKind::Decision, "holdfast", text);
-        } else {
-            let refusal = Refusal::AutoFailoverOff;
-            self.event(EventKind::Decision, "holdfast", &refusal.text());
-            self.end(State::Failed, Some(refusal));
-        }
     }
 }

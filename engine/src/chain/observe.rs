@@ -141,7 +141,7 @@ impl Turn {
                 moved = true;
             }
             let ReplicaStatus::Ended { exit, reason } = &seen.status else { continue };
-            if replica.ended.is_some() {
+            if replica.ended.as_ref().is_some_and(|known| !known.is_explained_by(reason)) {
                 continue;
             }
             replica.ended = Some(Ended { exit: *exit, reason: reason.clone() });

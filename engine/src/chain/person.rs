@@ -28,7 +28,11 @@ impl Turn {
         }
         if self.chain.intent == Intent::Run {
             self.chain.intent = Intent::Stop { by: by.to_owned() };
-            self.event(EventKind::Person, by, if force { "Stop, at once." } else { "Stop." });
+            self.event(
+                EventKind::Person,
+                by,
+                if force { "Asked to stop at once." } else { "Asked to stop." },
+            );
         }
         self.halt(force, by);
     }
@@ -36,7 +40,11 @@ impl Turn {
     fn delete(&mut self, force: bool, by: &str) {
         if !matches!(self.chain.intent, Intent::Delete { .. }) {
             self.chain.intent = Intent::Delete { by: by.to_owned() };
-            self.event(EventKind::Person, by, if force { "Delete, at once." } else { "Delete." });
+            self.event(
+                EventKind::Person,
+                by,
+                if force { "Asked to delete at once." } else { "Asked to delete." },
+            );
         }
         if self.chain.course.has_ended() {
             self.remove(force);
@@ -69,7 +77,7 @@ impl Turn {
         if matches!(self.chain.intent, Intent::Delete { .. }) {
             return;
         }
-        self.event(EventKind::Person, by, "Resubmit; not charged.");
+        self.event(EventKind::Person, by, "Asked to resubmit; that is not charged.");
         self.chain.intent = Intent::Run;
         self.chain.acknowledged = false;
         // The person may have corrected what failed: what came before proves nothing about the next try.

@@ -64,7 +64,7 @@ impl Turn {
             "Launch {} of attempt {} runs: {}.",
             attempt.launch.number,
             attempt.number,
-            words::count(ready, "process").replace("processs", "processes")
+            words::count(ready, "process")
         );
         self.event(EventKind::State, "holdfast", &text);
         self.recovery_has_resources();

@@ -139,6 +139,13 @@ pub enum Refusal {
         /// Which.
         replica: String,
     },
+    /// A replica did not stop in time and is given up.
+    NotStopped {
+        /// Which.
+        replica: String,
+    },
+    /// A rule wants a replica to be gone, and none is.
+    NoReplicaGone,
     /// A network link is down.
     LinkDown,
     /// Processes of the failed launch are still there.
@@ -182,15 +189,17 @@ impl Refusal {
             Self::TaskRestartsUsed { allowed } => format!("All {allowed} task restarts are used."),
             Self::InPlaceUsed { allowed: 0 } => "Not in place: no in-place restart is allowed.".to_owned(),
             Self::InPlaceUsed { allowed } => {
-                format!("Not in place: {} of this attempt used.", count(*allowed, "in-place restart"))
+                format!("Not in place: {} used.", all(*allowed, "in-place restart", "of this attempt"))
             }
             Self::HangRestartsUsed { allowed: 0 } => {
                 "Not in place: Maximum Restart Count for Communication Hang is 0.".to_owned()
             }
             Self::HangRestartsUsed { allowed } => {
-                format!("Not in place: {} after a hang used in this attempt.", count(*allowed, "restart"))
+                format!("Not in place: {} used.", all(*allowed, "restart", "after a hang in this attempt"))
             }
             Self::ReplicaGone { replica } => format!("Not in place: {replica} is gone."),
+            Self::NotStopped { replica } => format!("Not in place: {replica} did not stop in time."),
+            Self::NoReplicaGone => "Every replica is still there.".to_owned(),
             Self::LinkDown => "Not in place: the network link is down.".to_owned(),
             Self::StillStopping { replicas } => {
                 format!("Waits until the processes of {} have stopped.", count(*replicas, "replica"))
@@ -220,6 +229,8 @@ impl Refusal {
             Self::InPlaceUsed { .. }
             | Self::HangRestartsUsed { .. }
             | Self::ReplicaGone { .. }
+            | Self::NotStopped { .. }
+            | Self::NoReplicaGone
             | Self::LinkDown => "It is resubmitted where the task restarts allow it.",
             Self::StillStopping { .. } | Self::BackOff => "Nothing to do; it goes on by itself.",
         }
@@ -230,6 +241,12 @@ impl Refusal {
     pub fn why_not(&self) -> WhyNot {
         WhyNot { text: self.text(), next: self.next() }
     }
+}
+
+/// `the 1 restart of this attempt is`, `all 3 restarts of this attempt are`.
+fn all(number: u32, noun: &str, of: &str) -> String {
+    let (all, are) = if number == 1 { ("the", "is") } else { ("all", "are") };
+    format!("{all} {} {of} {are}", count(number, noun))
 }
 
 /// Whether an action may be taken.

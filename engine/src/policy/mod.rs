@@ -84,8 +84,8 @@ pub struct Question<'a> {
     pub step: Option<u64>,
     /// The same error without progress since.
     pub repeat: bool,
-    /// The replica that is gone, if one is.
-    pub replica_gone: Option<String>,
+    /// Why nothing can be started in the place of some replica: it is gone, or it was given up.
+    pub replica_gone: Option<Refusal>,
     /// The budgets.
     pub standing: Standing,
 }
@@ -110,8 +110,7 @@ impl When {
             return Some(Refusal::LinkDown);
         }
         if replica_gone.is_some_and(|wanted| wanted != question.replica_gone.is_some()) {
-            let replica = question.replica_gone.clone().unwrap_or_default();
-            return Some(Refusal::ReplicaGone { replica });
+            return question.replica_gone.clone().or(Some(Refusal::NoReplicaGone));
         }
         let used = question.standing.of(budget);
         if in_place_left.is_some_and(|wanted| wanted != (used.left() > 0)) {

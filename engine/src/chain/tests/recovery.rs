@@ -124,7 +124,12 @@ fn a_hang_and_other_failures_are_counted_apart_s07() {
     world.all(&ReportBody::Started).steps(21, 30).crash(0, CommHang);
     let incident = world.incidents().pop().unwrap();
     assert_eq!(incident.decision.action, Action::Resubmit);
-    assert!(incident.decision.reason.starts_with("Not in place: 1 restart after a hang used"));
+    assert!(
+        incident
+            .decision
+            .reason
+            .starts_with("Not in place: the 1 restart after a hang in this attempt is used.")
+    );
     world.gone();
     let budgets = world.chain.summary(world.now).budgets;
     assert_eq!((budgets.in_place_restarts.used, budgets.hang_restarts.used), (0, 0), "each attempt anew");
@@ -269,7 +274,7 @@ fn peers_that_hang_in_the_exit_are_stopped_and_given_up_at_the_stop_limit_s22_s3
     world.after(28.0);
     let incident = &world.incidents()[0];
     assert_eq!(incident.decision.action, Action::Resubmit);
-    assert!(incident.decision.reason.starts_with("Not in place: master-0 is gone."));
+    assert!(incident.decision.reason.starts_with("Not in place: master-0 did not stop in time."));
     assert_eq!(world.incidents().len(), 1);
 }
 
@@ -376,4 +381,20 @@ fn the_back_off_doubles_only_while_nothing_is_gained() {
         world.gone();
     }
     assert_eq!(waits, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 1.0]);
+}
+
+#[test]
+fn the_cluster_may_explain_an_end_later_and_the_order_of_its_words_does_not_matter_s20() {
+    let killed = (1, EndReason::OomKilled);
+    let lost = (1, EndReason::Lost("its container is gone".to_owned()));
+    for words in [[lost.clone(), killed.clone()], [killed, lost]] {
+        let mut world = World::new(full(2, 2));
+        world.up().steps(1, 10);
+        for word in words {
+            world.placed(&[word]);
+        }
+        world.report(0, ReportBody::Stopped);
+        assert_eq!(world.incidents().len(), 1);
+        assert_eq!(world.incidents()[0].failure_type, OomHost);
+    }
 }

@@ -62,11 +62,15 @@ impl Turn {
         let restless = self.chain.attempt.replicas.iter().filter(|replica| !replica.is_quiet()).count();
         let wait = (need.action == Action::RestartInPlace && restless > 0)
             .then_some((stop_ends, Refusal::StillStopping { replicas: restless as u32 }));
-        match may(need.action, need.budget, &self.chain.intent, &standing, wait, self.now) {
+        let may = may(need.action, need.budget, &self.chain.intent, &standing, wait, self.now);
+        if !matches!(may, May::NotYet { .. }) {
+            self.strike(&judged);
+        }
+        match may {
             May::NotYet { reason, .. } => self.put_off(&need, &reason),
             May::Never { reason } => self.refuse(&need, reason),
             May::Yes => match need.action {
-                Action::RestartInPlace => self.restart_in_place(&need, &judged),
+                Action::RestartInPlace => self.restart_in_place(&need, judged.verdict.failure_type),
                 Action::Resubmit => self.resubmit(&need, &judged),
                 Action::FailFast | Action::Diagnose | Action::None => {
                     let hint = judged.verdict.hint.clone();
@@ -147,8 +151,8 @@ impl Turn {
         self.close_incident();
     }
 
-    fn restart_in_place(&mut self, need: &Need, judged: &Judged) {
-        let hang = judged.verdict.failure_type == FailureType::CommHang;
+    fn restart_in_place(&mut self, need: &Need, failure_type: FailureType) {
+        let hang = failure_type == FailureType::CommHang;
         let attempt = &mut self.chain.attempt;
         let used = match need.budget {
             Budget::HangRestarts => &mut attempt.hang_used,
@@ -158,7 +162,6 @@ impl Turn {
         let before = Used { used: *used - 1, allowed: standing(&self.chain).of(need.budget).allowed };
         self.chain.in_place_total += 1;
         self.write_decision(need, Action::RestartInPlace, explain(need, &[]), need.budget, before, &[]);
-        self.strike(judged);
         self.end_launch();
         self.flush_launch();
         let now = self.now;
@@ -197,7 +200,6 @@ impl Turn {
             text = format!("{text} Same error as before, no progress between: it will probably come again.");
         }
         self.write_decision(need, Action::Resubmit, text, Budget::TaskRestarts, before, &outcome.avoided);
-        self.strike(judged);
         if !outcome.avoided.is_empty() {
             let names: Vec<_> = outcome.avoided.iter().map(NodeName::as_str).collect();
             let text = format!("The next attempts keep off {}.", words::list(&names));
@@ -209,10 +211,12 @@ impl Turn {
         self.chain.course = Course::Next { cause: AttemptCause::Failure, not_before };
     }
 
-    /// Records the suspicion against the nodes that the evidence blames.
+    /// Records the suspicion against the nodes that the evidence blames, whatever is done about the job.
     fn strike(&mut self, judged: &Judged) {
         let Some(incident) = self.chain.incident.as_ref().map(|live| live.record.id.clone()) else { return };
         for node in &judged.verdict.suspects {
+            let text = format!("{node} is suspected: {}.", judged.verdict.fault);
+            self.event(EventKind::Node, "holdfast", &text);
             self.record(Record::Strike(StrikeRecord {
                 node: node.clone(),
                 at: self.now,

@@ -398,3 +398,12 @@ fn the_cluster_may_explain_an_end_later_and_the_order_of_its_words_does_not_matt
         assert_eq!(world.incidents()[0].failure_type, OomHost);
     }
 }
+
+#[test]
+fn a_blamed_node_gets_its_strike_even_where_the_job_is_not_restarted() {
+    let mut world = World::new(spec(2));
+    world.up().steps(1, 10).crash(1, HwNode);
+    assert_eq!(world.why_not(), "Auto Failover is off.");
+    let strikes = world.records.iter().filter(|record| matches!(record, Record::Strike(_)));
+    assert_eq!(strikes.count(), 1);
+}

@@ -7,8 +7,9 @@ mod sample;
 use std::{net::SocketAddr, sync::Arc};
 
 use app::{
-    console::{Caller, Console, Posted},
+    console::{self, Caller, Console, Posted},
     error::AppError,
+    format,
     forms::new_job::{Answer, answer, refused},
     paths,
     preferences::Preferences,

@@ -9,6 +9,8 @@ pub mod live;
 pub mod pages;
 pub mod paths;
 pub mod preferences;
+#[cfg(test)]
+mod samples;
 pub mod server_fns;
 pub mod shell;
 mod shortcuts;

@@ -12,7 +12,8 @@ use crate::{
     components::frame::{AppBar, Foot},
     live::Live,
     pages::{
-        jobs::Jobs, login::Login, new_job::NewJob, nodes::Nodes, not_found::NotFound, settings::Settings,
+        job::JobRoutes, jobs::Jobs, login::Login, new_job::NewJob, nodes::Nodes, not_found::NotFound,
+        settings::Settings,
     },
     paths,
     preferences::Frame,
@@ -69,6 +70,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/") view=|| view! { <Redirect path=paths::JOBS/> }/>
                     <Route path=path!("/jobs") view=Jobs ssr=SsrMode::Async/>
                     <Route path=path!("/jobs/new") view=NewJob ssr=SsrMode::Async/>
+                    <JobRoutes/>
                     <Route path=path!("/nodes") view=Nodes ssr=SsrMode::Async/>
                     <Route path=path!("/settings") view=Settings ssr=SsrMode::Async/>
                     <Route path=path!("/login") view=Login ssr=SsrMode::Async/>

@@ -1,5 +1,6 @@
 //! A console with invented data.
 
+mod chains;
 mod jobs;
 mod nodes;
 
@@ -104,6 +105,9 @@ impl Console for Sample {
     }
 
     async fn job(&self, _: &Caller, id: &JobId) -> Result<JobView, AppError> {
+        if let Some(chain) = chains::find(id) {
+            return Ok(chains::samples::job(&chain));
+        }
         let Some(row) = jobs::rows().into_iter().find(|row| row.job_id == *id) else {
             return self.absent("job", id.as_str());
         };
@@ -123,19 +127,25 @@ impl Console for Sample {
     }
 
     async fn chain(&self, _: &Caller, id: &JobId, _: ChainPage) -> Result<ChainView, AppError> {
-        self.absent("chain of job", id.as_str())
+        match chains::find(id) {
+            Some(chain) => Ok(chain),
+            None => self.absent("chain of job", id.as_str()),
+        }
     }
 
-    async fn logs(&self, _: &Caller, task: &TaskId, _: &LogQuery) -> Result<LogPage, AppError> {
-        self.absent("log of attempt", task.as_str())
+    async fn logs(&self, _: &Caller, _: &TaskId, query: &LogQuery) -> Result<LogPage, AppError> {
+        Ok(chains::samples::log(query))
     }
 
     async fn events(&self, _: &Caller, _: &JobId, _: &EventsQuery) -> Result<EventsPage, AppError> {
-        Ok(EventsPage { items: Vec::new(), next_cursor: None, total: 0 })
+        Ok(chains::samples::events())
     }
 
-    async fn metrics(&self, _: &Caller, _: &JobId, _: &MetricsQuery) -> Result<MetricsView, AppError> {
-        Ok(MetricsView { points: Vec::new(), checkpoints: Vec::new() })
+    async fn metrics(&self, _: &Caller, id: &JobId, _: &MetricsQuery) -> Result<MetricsView, AppError> {
+        match chains::find(id) {
+            Some(chain) => Ok(chains::samples::metrics(&chain)),
+            None => Ok(MetricsView { points: Vec::new(), checkpoints: Vec::new() }),
+        }
     }
 
     async fn create(&self, caller: &Caller, draft: &JobDraft) -> Result<JobId, AppError> {

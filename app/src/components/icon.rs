@@ -49,6 +49,14 @@ pub enum Mark {
     Copy,
     /// An arrow into a tray.
     Download,
+    /// A bar across: a person ended it.
+    Bar,
+    /// A crossed stub: nothing is left.
+    Stub,
+    /// An octagon with a bar: a rule ended it.
+    StopSign,
+    /// A person.
+    Person,
 }
 
 impl Mark {
@@ -80,6 +88,10 @@ impl Mark {
             Self::Search => r#"<circle cx="5.2" cy="5.2" r="3.5"/><path d="m8 8 2.8 2.8"/>"#,
             Self::Menu => r#"<path d="M1.5 3h9M1.5 6h9M1.5 9h9"/>"#,
             Self::Plus => r#"<path d="M6 1.8v8.4M1.8 6h8.4"/>"#,
+            Self::Bar => r#"<path d="M6 1.5v6M1.8 8h8.4"/>"#,
+            Self::Stub => r#"<path d="M6 1v6M2.5 7h7M4 9.5h4"/>"#,
+            Self::StopSign => r#"<path d="M4 1.2h4L10.8 4v4L8 10.8H4L1.2 8V4Z"/><path d="M3.8 6h4.4"/>"#,
+            Self::Person => r#"<circle cx="6" cy="3.6" r="2.2"/><path d="M1.8 10.8c.5-4.4 7.9-4.4 8.4 0"/>"#,
             Self::Copy => r#"<rect x="4" y="4" width="6.6" height="6.6" rx="1"/><path d="M8 1.4H1.4V8"/>"#,
             Self::Download => r#"<path d="M6 1.4v5.8M3.4 5 6 7.6 8.6 5M1.4 10.4h9.2"/>"#,
         }

@@ -1,5 +1,6 @@
 //! One file a page. Pages fetch; components show.
 
+pub mod job;
 pub mod jobs;
 pub mod login;
 pub mod new_job;

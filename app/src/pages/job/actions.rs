@@ -1,0 +1,86 @@
+//! What a person can do with a job. Each is a form that asks first, with what will and will not happen.
+
+use engine::record::State;
+use leptos::prelude::*;
+
+use crate::{
+    components::{
+        button::{Look, Submit},
+        confirm::Confirm,
+    },
+    console::JobView,
+    paths,
+};
+
+/// Resubmit, stop, delete, and "no attention needed".
+#[component]
+pub fn Actions(
+    /// The job.
+    job: JobView,
+) -> impl IntoView {
+    let id = &job.job_id;
+    let number = job.summary.attempts_total;
+    let live = !job.summary.state.is_terminal();
+    let like = paths::new_job_like(id);
+    let save = &job.spec.fault_tolerance.exit_checkpoint;
+    let waits = if save.enabled {
+        format!("The program is told to save and gets up to {} s.", save.max_wait_seconds)
+    } else {
+        "The program is not told to save; what is not in a checkpoint is lost.".to_owned()
+    };
+    let waits_too = waits.clone();
+    let force = save.enabled.then_some("At once, without waiting for the save");
+    let from = match (&job.spec.checkpoint_dir, job.summary.saved_step) {
+        (None, _) => "No checkpoint directory is set, so it starts at step 0.".to_owned(),
+        (Some(_), Some(step)) => format!("Step {} is saved; the program decides whether it loads it.", crate::format::count(step)),
+        (Some(_), None) => "No checkpoint was seen, so it starts at step 0.".to_owned(),
+    };
+    let acknowledge = (job.summary.state == State::Failed && job.summary.needs_attention).then(|| {
+        view! {
+            <form method="post" action=paths::acknowledge(id)>
+                <Submit look=Look::Plain>"No attention needed"</Submit>
+            </form>
+        }
+    });
+    view! {
+        <div class="ml-auto flex flex-wrap items-center gap-2 max-sm:ml-0 max-sm:w-full">
+            {acknowledge}
+            <Confirm
+                verb="Resubmit"
+                title=format!("Resubmit as attempt {}?", number + 1)
+                action=paths::resubmit(id)
+                refusal=job.may.resubmit.clone()
+            >
+                <p>"A new attempt with the same inputs, which queues again."</p>
+                <p>"It is not charged and refills no budget."</p>
+                <p>{from}</p>
+                <p>
+                    <a href=like>"Create a new job from this one"</a>
+                    " to change something first."
+                </p>
+            </Confirm>
+            <Confirm verb="Stop" title=format!("Stop attempt {number}?") action=paths::stop(id) refusal=job.may.stop.clone()>
+                <p>"Its processes end and its resources are given back."</p>
+                <p>"A manual stop is never resubmitted, whatever budget is left."</p>
+                <p>{waits}</p>
+                {force.map(force_field)}
+            </Confirm>
+            <Confirm verb="Delete" title="Delete this job?" action=paths::delete(id) refusal=job.may.delete.clone()>
+                <p>"It is stopped, then forgotten with its logs and incidents. Checkpoints stay."</p>
+                <p>"Nothing is resubmitted."</p>
+                {live.then(|| view! { <p>{waits_too}</p> })}
+                {force.filter(|_| live).map(force_field)}
+            </Confirm>
+        </div>
+    }
+}
+
+fn force_field(label: &'static str) -> AnyView {
+    view! {
+        <label class="inline-flex min-h-6 cursor-pointer items-center gap-2 max-sm:min-h-11">
+            <input type="checkbox" class="tick" name="force" value="true" />
+            {label}
+        </label>
+    }
+    .into_any()
+}

@@ -1,0 +1,174 @@
+//! The curve of a metric over all attempts, as drawing, table and CSV, with the time ledger beside it.
+
+use engine::ids::{JobId, TaskId};
+use leptos::prelude::*;
+
+use super::{
+    data::{self, use_query, use_whole},
+    fault_tolerance::read_axis,
+};
+use crate::{
+    components::{
+        button::LinkButton,
+        chart::{self, ChartKey, Lenses, LossChart},
+        class,
+        failed::FailedPart,
+        icon::{Icon, Mark},
+        ledger::TimeLedger,
+        recoveries::recoveries,
+        segmented::Segmented,
+        table::{DataTable, Panel, SectionHead},
+        when::ClockTime,
+    },
+    console::{ChainView, JobView, MetricPoint, MetricsAxis, MetricsQuery, MetricsView},
+    error::AppError,
+    format, paths,
+    server_fns::jobs::get_metrics,
+};
+
+/// Rows of the table; the CSV has all.
+const ROWS: usize = 200;
+
+/// Where the curve is had as CSV.
+pub fn csv_address(job: &JobId) -> String {
+    format!("/api/v1/jobs/{job}/metrics?metric=loss&format=csv")
+}
+
+/// The tab.
+#[component]
+pub fn Metrics() -> impl IntoView {
+    let (id, live, whole) = (data::use_job_id(), crate::live::use_live(), use_whole());
+    let x = use_query("x");
+    let axis = move || read_axis(x.get().as_deref());
+    let metrics = Resource::new_blocking(
+        move || (id.get(), axis(), live.ticks()),
+        |(id, axis, _)| async move { get_metrics(id?, MetricsQuery { metric: None, x: Some(axis) }).await },
+    );
+    view! {
+        <Transition>
+            {move || {
+                let axis = axis();
+                Suspend::new(async move {
+                    match whole.await {
+                        Ok((job, chain)) => {
+                            let metrics = metrics.await;
+                            view! { <Loaded job chain metrics axis /> }.into_any()
+                        }
+                        // The frame says why.
+                        Err(_) => ().into_any(),
+                    }
+                })
+            }}
+        </Transition>
+    }
+}
+
+#[component]
+fn Loaded(
+    job: JobView,
+    chain: ChainView,
+    metrics: Result<MetricsView, AppError>,
+    axis: MetricsAxis,
+) -> impl IntoView {
+    let page = paths::metrics(&job.job_id);
+    let choices = [("Step", "step", MetricsAxis::Step), ("Clock", "clock", MetricsAxis::Clock)]
+        .map(|(name, word, x)| (name, format!("{page}?x={word}"), x == axis))
+        .to_vec();
+    let per_gpu = job.spec.accelerators_per_replica > 0;
+    let tasks: Vec<TaskId> = chain.attempts.iter().map(|a| a.attempt.task_id.clone()).collect();
+    let all = recoveries(&chain);
+    let (chart, lenses, table) = match metrics {
+        Ok(metrics) => {
+            let points = metrics.points.clone();
+            let table = table(&points, &tasks);
+            (
+                view! { <LossChart metrics recoveries=all.clone() axis metric="loss" tasks /> }.into_any(),
+                view! { <Lenses points recoveries=all /> }.into_any(),
+                table,
+            )
+        }
+        Err(error) => (view! { <div class="p-4"><FailedPart error /></div> }.into_any(), ().into_any(), ().into_any()),
+    };
+    view! {
+        <section class="mt-5" aria-labelledby="curve-h">
+            <SectionHead id="curve-h" title="Loss over all attempts">
+                <ChartKey />
+                <span class="ml-auto inline-flex flex-wrap items-center gap-2 max-sm:ml-0">
+                    <Segmented label="Horizontal axis" choices />
+                    <LinkButton href=csv_address(&job.job_id)>
+                        <Icon mark=Mark::Download />
+                        "CSV"
+                    </LinkButton>
+                </span>
+            </SectionHead>
+            <figure class="overflow-hidden rounded-lg border border-hair bg-raised">
+                <div class="grid grid-cols-[minmax(0,1fr)_336px] max-xl:grid-cols-1">
+                    <div class="min-w-0">{chart}</div>
+                    <div class="border-l border-hair px-5 py-4 max-xl:border-t max-xl:border-l-0 max-sm:p-3">
+                        <TimeLedger ledger=chain.ledger per_gpu />
+                    </div>
+                </div>
+                {lenses}
+            </figure>
+        </section>
+        {table}
+    }
+}
+
+/// The same values as a table: the newest rows.
+fn table(points: &[MetricPoint], tasks: &[TaskId]) -> AnyView {
+    if points.is_empty() {
+        return ().into_any();
+    }
+    let hidden = points.len().saturating_sub(ROWS);
+    let rows = points
+        .iter()
+        .rev()
+        .take(ROWS)
+        .map(|point| {
+            let attempt = tasks.iter().position(|t| *t == point.task_id).map(|i| (i + 1).to_string());
+            view! {
+                <tr>
+                    <td class="text-right">{format::count(point.step)}</td>
+                    <td class="text-right">{chart::number(point.value)}</td>
+                    <td>{attempt}</td>
+                    <td>{point.launch}</td>
+                    <td>
+                        <ClockTime at=point.at />
+                    </td>
+                    <td>{if point.kept { "kept" } else { "made again later" }}</td>
+                </tr>
+            }
+        })
+        .collect_view();
+    let note = if hidden > 0 {
+        format!("The newest {}; the CSV has all {}.", format::count(ROWS as u64), format::count(points.len() as u64))
+    } else {
+        format::plural(points.len() as u64, "point", "points")
+    };
+    view! {
+        <section class="mt-8" id="table" aria-labelledby="values-h">
+            <SectionHead id="values-h" title="Values">
+                <span class="text-ink-3">{note}</span>
+            </SectionHead>
+            <Panel>
+                <div class="max-h-96 overflow-y-auto">
+                    <DataTable caption="Values of the curve, newest first" class=class::TABLE>
+                        <thead>
+                            <tr>
+                                <th scope="col" class="text-right">"Step"</th>
+                                <th scope="col" class="text-right">"Loss"</th>
+                                <th scope="col">"Attempt"</th>
+                                <th scope="col">"Launch"</th>
+                                <th scope="col">"Time"</th>
+                                <th scope="col">"Counts"</th>
+                            </tr>
+                        </thead>
+                        <tbody>{rows}</tbody>
+                    </DataTable>
+                </div>
+            </Panel>
+        </section>
+    }
+    .into_any()
+}

@@ -1,0 +1,406 @@
+//! Overview: how it stands in one sentence, how far it is, where the time went, and what came last.
+
+use engine::{
+    record::{AttemptCause, State, Substate},
+    time::Time,
+};
+use leptos::prelude::*;
+
+use super::data::{selected, use_query, use_whole};
+use crate::{
+    components::{
+        badge::{StateBadge, Tag, Tone, TypeCode, of_state},
+        class,
+        failed::FailedPart,
+        icon::Mark,
+        log_view::tail_line,
+        notice::Notice,
+        pips::Pips,
+        proof,
+        story,
+        strip::fill_key,
+        table::SectionHead,
+        timeline::Timeline,
+        when::ClockTime,
+    },
+    console::{AttemptView, ChainView, EventsPage, EventsQuery, JobView, LogPage, LogQuery},
+    error::AppError,
+    format, paths,
+    preferences::use_zone,
+    server_fns::jobs::{get_events, get_logs},
+};
+
+/// Log lines that are shown.
+const LINES: u32 = 12;
+/// Events that are shown.
+const EVENTS: u32 = 6;
+
+/// The tab.
+#[component]
+pub fn Overview() -> impl IntoView {
+    let whole = use_whole();
+    let task = use_query("task");
+    let (id, live) = (super::data::use_job_id(), crate::live::use_live());
+    let events = Resource::new_blocking(
+        move || (id.get(), live.ticks()),
+        |(id, _)| async move { get_events(id?, EventsQuery { limit: Some(EVENTS), ..EventsQuery::default() }).await },
+    );
+    // The log's task is known once the chain is: the newest attempt that has run.
+    let tail = Resource::new_blocking(
+        move || (task.get(), live.ticks()),
+        move |(task, _)| async move {
+            let (_, chain) = whole.await?;
+            let asked = selected(&chain, task.as_deref());
+            let ran = |a: &&AttemptView| a.attempt.number <= asked.number && !a.launches.is_empty();
+            match chain.attempts.iter().rev().find(|a| ran(a) && a.attempt.started_at.is_some()) {
+                Some(view) => get_logs(view.attempt.task_id.clone(), LogQuery { tail: Some(LINES), ..LogQuery::default() })
+                    .await
+                    .map(|page| Some((view.attempt.number, page))),
+                None => Ok(None),
+            }
+        },
+    );
+    view! {
+        <Transition>
+            {move || {
+                let task = task.get();
+                Suspend::new(async move {
+                    match whole.await {
+                        Ok((job, chain)) => {
+                            let (events, tail) = (events.await, tail.await);
+                            view! { <Loaded job chain events tail task /> }.into_any()
+                        }
+                        // The frame says why.
+                        Err(_) => ().into_any(),
+                    }
+                })
+            }}
+        </Transition>
+    }
+}
+
+type Tail = Result<Option<(u32, LogPage)>, AppError>;
+
+#[component]
+fn Loaded(
+    job: JobView,
+    chain: ChainView,
+    events: Result<EventsPage, AppError>,
+    tail: Tail,
+    task: Option<String>,
+) -> impl IntoView {
+    let chosen = selected(&chain, task.as_deref());
+    let shown = story::attempts(&story::shown(&chain, None)).iter().map(|a| a.attempt.number).collect();
+    let zone = use_zone();
+    let unknown = chosen.unknown.clone().map(|asked| {
+        view! {
+            <div class="mt-5">
+                <Notice tone=Tone::Amber mark=Mark::Warning>
+                    {format!("There is no attempt {asked} in this job. This is the newest one.")}
+                </Notice>
+            </div>
+        }
+    });
+    let day = chain.attempts.first().and_then(|a| a.attempt.submitted_at).map(|at| format!("{}, to scale", format::date(at, zone)));
+    view! {
+        {unknown}
+        <div class="mt-5">
+            <Outcome job=job.clone() chain=chain.clone() />
+        </div>
+        <div class="mt-7 grid grid-cols-[minmax(0,1fr)_380px] gap-x-10 gap-y-8 max-xl:grid-cols-1">
+            <div class="min-w-0">
+                <Progress job=job.clone() chain=chain.clone() />
+                <section class="mt-8" aria-labelledby="t-h">
+                    <SectionHead id="t-h" title="Timeline">
+                        {fill_key(true)} <span class="ml-auto text-ink-3">{day}</span>
+                    </SectionHead>
+                    <Timeline chain=chain.clone() attempts=shown />
+                </section>
+                <LastLines job=job.clone() tail />
+            </div>
+            <div class="min-w-0">
+                <Facts job=job.clone() chain=chain.clone() number=chosen.number />
+                <LastEvents job=job.clone() events />
+            </div>
+        </div>
+    }
+}
+
+/// The outcome in a sentence, in the tone of the state.
+#[component]
+fn Outcome(job: JobView, chain: ChainView) -> impl IntoView {
+    let (tone, mark, word) = of_state(job.summary.state);
+    let words = outcome_words(&job, &chain);
+    view! {
+        <Notice tone mark>
+            <p>
+                <b>{format!("{word}: {}. ", job.summary.tail.trim_end_matches('.'))}</b>
+                {words}
+                " "
+                <a href=paths::fault_tolerance(&job.job_id)>"See the retry chain"</a>
+            </p>
+        </Notice>
+    }
+}
+
+/// What follows the state: why, and what it means for a person.
+pub fn outcome_words(job: &JobView, chain: &ChainView) -> String {
+    let summary = &job.summary;
+    let mut said = Vec::new();
+    let queue = chain.attempts.last().filter(|a| a.attempt.started_at.is_none()).and_then(|a| a.attempt.queue.as_ref());
+    if let Some((needs, nodes)) = queue.and_then(|q| q.needs_nodes.zip(q.nodes)) {
+        said.push(format!("It needs {} and {} free.", format::plural(u64::from(needs), "node", "nodes"), are(nodes.free)));
+    }
+    if summary.state.is_terminal() {
+        let why = chain.why_not.as_ref().filter(|why| !summary.tail.contains(&why.text));
+        said.extend(why.map(|why| why.text.clone()));
+        said.extend(chain.why_not.as_ref().map(|why| why.next.clone()).filter(|next| !next.is_empty()));
+    }
+    if let Some(verdict) = proof::worst_verdict(chain) {
+        let launch = chain.attempts.last().and_then(|a| a.launches.last());
+        if let Some(launch) = launch.filter(|l| l.proof.verdict == verdict) {
+            let (word, note) = proof::verdict_words(launch, None);
+            said.push(format!("{word}: {note}"));
+        }
+    }
+    if summary.substate == Some(Substate::Unknown) {
+        said.push("The cluster or its agents cannot be reached; nothing is restarted until it is known dead.".to_owned());
+    }
+    if let Some(saved) = summary.saved_step.filter(|_| summary.state != State::Succeeded) {
+        said.push(format!("Step {} is saved.", format::count(saved)));
+    }
+    said.join(" ")
+}
+
+fn are(n: u32) -> String {
+    if n == 1 { "1 is".to_owned() } else { format!("{n} are") }
+}
+
+/// Steps reached and saved of all.
+#[component]
+fn Progress(job: JobView, chain: ChainView) -> impl IntoView {
+    let summary = &job.summary;
+    let Some(reached) = summary.reached_step else {
+        return view! {
+            <section aria-labelledby="p-h">
+                <SectionHead id="p-h" title="Progress" />
+                <p class="text-ink-3">"No step was printed so far."</p>
+            </section>
+        }
+        .into_any();
+    };
+    let saved = summary.saved_step.map_or("none saved".to_owned(), |s| format!("{} saved", format::count(s)));
+    let of = summary.total_steps.map(|total| format!(" of {}", format::count(total))).unwrap_or_default();
+    let percent = format::share_percent(Some(reached), summary.total_steps);
+    let width = |step: u64| match summary.total_steps {
+        Some(total) if total > 0 => (step.min(total) as f64 / total as f64) * 100.0,
+        _ => 0.0,
+    };
+    let bar = summary.total_steps.map(|_| {
+        let (done, safe) = (width(reached), width(summary.saved_step.unwrap_or(0).min(reached)));
+        let label = format!("{} percent", percent.unwrap_or(0));
+        view! {
+            <svg class="h-2.5 w-full overflow-hidden rounded-xs" role="img" aria-label=label>
+                <rect class="fill-hover" width="100%" height="10" />
+                <rect class="fill-kept" width=format!("{safe:.2}%") height="10" />
+                <rect fill="url(#h-ghost)" x=format!("{safe:.2}%") width=format!("{:.2}%", done - safe) height="10" />
+            </svg>
+        }
+    });
+    let rest = rate_words(&job, &chain);
+    view! {
+        <section aria-labelledby="p-h">
+            <SectionHead id="p-h" title="Progress">
+                <span class="ml-auto text-ink-3">{format!("step {}{of} reached, {saved}", format::count(reached))}</span>
+            </SectionHead>
+            {bar}
+            <p class="mt-1.5 flex flex-wrap justify-between gap-x-4 text-xs text-ink-3">
+                <span>{percent.map(|p| format!("{p} %"))}</span>
+                <span>{rest}</span>
+            </p>
+        </section>
+    }
+    .into_any()
+}
+
+/// `At 150 steps a minute: 5 h 33 m left`, from the newest launch that made steps.
+fn rate_words(job: &JobView, chain: &ChainView) -> Option<String> {
+    let total = job.summary.total_steps?;
+    let launch = chain.attempts.iter().rev().flat_map(|a| a.launches.iter().rev()).find(|l| l.steps.is_some())?;
+    let steps = launch.steps?;
+    let from = launch.proof.progress.at?;
+    let to: Time = launch.ended_at.unwrap_or(chain.now);
+    let seconds = to.seconds_since(from);
+    let made = steps.last.saturating_sub(steps.first);
+    // A rate of a few seconds or steps says nothing about hours.
+    if seconds < 5.0 || made < 5 || job.summary.state.is_terminal() {
+        return None;
+    }
+    let a_minute = made as f64 / seconds * 60.0;
+    let left = total.saturating_sub(job.summary.saved_step.unwrap_or(0).max(steps.last.min(total)));
+    let time = format::duration(left as f64 / a_minute * 60.0);
+    let runs = launch.ended_at.is_none();
+    let when = if runs { "left" } else { "from the moment it runs again" };
+    Some(format!("At {} steps a minute: {time} {when}", format::count(a_minute.round() as u64)))
+}
+
+/// The end of the log of the newest attempt that ran.
+#[component]
+fn LastLines(job: JobView, tail: Tail) -> impl IntoView {
+    let zone = use_zone();
+    let (note, body) = match tail {
+        Ok(Some((number, page))) if !page.lines.is_empty() => {
+            let note = format!("attempt {number}, launch {}, {}", page.launch, page.replica);
+            let lines = page.lines.iter().map(|line| tail_line(line, zone)).collect_view();
+            let body = view! {
+                <div class="overflow-hidden rounded-lg border border-hair bg-sunken">
+                    <ol class="py-2 font-mono text-xs leading-5" aria-labelledby="l-h">
+                        {lines}
+                    </ol>
+                </div>
+            }
+            .into_any();
+            (note, body)
+        }
+        Ok(_) => (String::new(), view! { <p class="text-ink-3">"Nothing was printed so far."</p> }.into_any()),
+        Err(error) => (String::new(), view! { <FailedPart error /> }.into_any()),
+    };
+    view! {
+        <section class="mt-8" aria-labelledby="l-h">
+            <SectionHead id="l-h" title="Last log lines">
+                <span class="text-ink-3">{note}</span>
+                <a class=class::AT_END href=paths::logs(&job.job_id)>
+                    "Open Logs"
+                </a>
+            </SectionHead>
+            {body}
+        </section>
+    }
+}
+
+/// Facts of the attempt.
+#[component]
+fn Facts(job: JobView, chain: ChainView, number: u32) -> impl IntoView {
+    let Some(view) = chain.attempts.iter().find(|a| a.attempt.number == number) else { return ().into_any() };
+    let a = &view.attempt;
+    let total = chain.attempts_total;
+    let link = |n: u32, word: &'static str| {
+        let view = chain.attempts.iter().find(|a| a.attempt.number == n)?;
+        let href = format!("{}?task={}", paths::job(&job.job_id), view.attempt.task_id);
+        Some(view! { <a href=href>{word}</a> })
+    };
+    let original = (number > 1).then(|| link(1, "original")).flatten();
+    let newest = (number < total).then(|| link(total, "newest")).flatten();
+    let before = chain.attempts.iter().find(|b| b.attempt.number + 1 == number);
+    let cause = match (a.cause, before.and_then(|b| b.attempt.failure_type)) {
+        (AttemptCause::Failure, Some(failure)) => view! { "resubmitted after " <TypeCode failure /> }.into_any(),
+        (cause, _) => view! { {story::cause_words(cause).to_lowercase()} }.into_any(),
+    };
+    let launch = view.launches.last();
+    let resumes = launch.and_then(|l| l.proof.checkpoint.step.or(l.proof.checkpoint.expected)).map(|step| {
+        let path = launch.and_then(|l| l.proof.checkpoint.path.clone()).map(|p| format!(", {p}")).unwrap_or_default();
+        format!("step {}{path}", format::count(step))
+    });
+    let avoids: Vec<String> = a.avoided_nodes.iter().map(ToString::to_string).collect();
+    let nodes: Vec<String> = a.nodes.iter().map(ToString::to_string).collect();
+    let position = a.queue.as_ref().and_then(|q| q.position).map(|p| format!(", position {p}")).unwrap_or_default();
+    view! {
+        <section aria-labelledby="at-h">
+            <SectionHead id="at-h" title=format!("Attempt {number} of {total}")>
+                <span class="ml-auto inline-flex items-center gap-2">
+                    {original} {(number == 1).then(|| view! { <Tag text="original" /> })} {newest}
+                    {(number == total && total > 1).then(|| view! { <Tag text="newest" /> })}
+                </span>
+            </SectionHead>
+            <dl class=format!("rounded-lg border border-hair bg-raised p-4 {}", class::FACTS)>
+                <dt>"Task ID"</dt>
+                <dd class="font-mono text-xs">{a.task_id.to_string()}</dd>
+                <dt>"State"</dt>
+                <dd>
+                    <StateBadge state=a.state />
+                </dd>
+                {a.submitted_at.map(|at| view! {
+                    <dt>{if a.started_at.is_some() { "Submitted" } else { "Queued" }}</dt>
+                    <dd>{if a.started_at.is_some() { "at " } else { "since " }}<ClockTime at />{position}</dd>
+                })}
+                <dt>"Cause"</dt>
+                <dd>{cause}</dd>
+                {(!nodes.is_empty()).then(|| view! { <dt>"Nodes"</dt> <dd>{nodes.join(", ")}</dd> })}
+                {(!avoids.is_empty()).then(|| view! { <dt>"Avoids"</dt> <dd>{avoids.join(", ")}</dd> })}
+                {resumes.map(|text| view! { <dt>"Resumes at"</dt> <dd>{text}</dd> })}
+                <dt>"Task restarts"</dt>
+                <dd>
+                    <Pips used=chain.budgets.task_restarts left=true />
+                </dd>
+                {(number == total).then(|| view! {
+                    <dt>"In place here"</dt>
+                    <dd>
+                        <Pips used=chain.budgets.in_place_restarts left=true />
+                    </dd>
+                    <dt>"After a hang"</dt>
+                    <dd>
+                        <Pips used=chain.budgets.hang_restarts left=true />
+                    </dd>
+                })}
+            </dl>
+        </section>
+    }
+    .into_any()
+}
+
+/// The newest entries of the history.
+#[component]
+fn LastEvents(job: JobView, events: Result<EventsPage, AppError>) -> impl IntoView {
+    let (all, body) = match events {
+        Ok(page) if page.items.is_empty() => {
+            ("All".to_owned(), view! { <p class="text-ink-3">"Nothing happened yet."</p> }.into_any())
+        }
+        Ok(page) => {
+            let items = page
+                .items
+                .iter()
+                .map(|event| {
+                    view! {
+                        <li class="grid grid-cols-[76px_1fr] border-b border-hair py-2 last:border-b-0">
+                            <span class="text-ink-3">
+                                <ClockTime at=event.at />
+                            </span>
+                            <div class="min-w-0 wrap-anywhere">
+                                <p>{event.text.clone()}</p>
+                                <p class="text-xs text-ink-3">{format!("{}, by {}", super::events::kind_name(event.kind), event.by)}</p>
+                            </div>
+                        </li>
+                    }
+                })
+                .collect_view();
+            (format!("All {}", format::count(page.total)), view! { <ol>{items}</ol> }.into_any())
+        }
+        Err(error) => ("All".to_owned(), view! { <FailedPart error /> }.into_any()),
+    };
+    view! {
+        <section class="mt-8" aria-labelledby="ev-h">
+            <SectionHead id="ev-h" title="Last events">
+                <a class=class::AT_END href=paths::events(&job.job_id)>
+                    {all}
+                </a>
+            </SectionHead>
+            {body}
+        </section>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    #[test]
+    fn the_outcome_says_why_and_what_next() {
+        for (chain, wanted) in [
+            (samples::chain(), "It needs 4 nodes and 3 are free. Step 40,000 is saved."),
+            (samples::fail_fast(), "Change the program or its input, then resubmit. Step 1,100 is saved."),
+        ] {
+            assert_eq!(outcome_words(&samples::job(&chain), &chain), wanted);
+        }
+    }
+}

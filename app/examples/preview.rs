@@ -7,7 +7,7 @@ mod sample;
 use std::{net::SocketAddr, sync::Arc};
 
 use app::{
-    console::{self, Caller, Console, Posted},
+    console::{self, Caller, Posted},
     error::AppError,
     format,
     forms::new_job::{Answer, answer, refused},

@@ -6,6 +6,7 @@
 
 use std::{
     io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write},
+    ops::Range,
     os::fd::AsFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
@@ -89,6 +90,8 @@ enum Order {
 pub struct Target {
     /// Names the replica in evidence.
     pub replica: ReplicaName,
+    /// Its ranks.
+    pub ranks: Range<u32>,
     /// The log.
     pub place: Place,
     /// Repeat it.
@@ -108,6 +111,7 @@ impl Capture {
         let pass = if target.pass_through { Some(Pass::start()?) } else { None };
         let reader = Reader {
             replica: target.replica,
+            ranks: target.ranks,
             channels: Vec::new(),
             log: Log::new(target.place),
             pass,
@@ -181,8 +185,8 @@ enum Got {
 }
 
 impl Channel {
-    fn new(source: Source, replica: &ReplicaName) -> Self {
-        let scanner = Scanner::new(replica.clone(), source.rank);
+    fn new(source: Source, replica: &ReplicaName, ranks: &Range<u32>) -> Self {
+        let scanner = Scanner::new(replica.clone(), source.rank, ranks.clone());
         Self { source, lines: Lines::default(), scanner, open: true }
     }
 
@@ -207,6 +211,7 @@ impl Channel {
 /// The thread.
 struct Reader {
     replica: ReplicaName,
+    ranks: Range<u32>,
     channels: Vec<Channel>,
     log: Log,
     pass: Option<Pass>,
@@ -328,7 +333,8 @@ impl Reader {
         loop {
             match self.orders.try_recv() {
                 Ok(Order::Read { sources }) => {
-                    let channels = sources.into_iter().map(|source| Channel::new(source, &self.replica));
+                    let channels =
+                        sources.into_iter().map(|source| Channel::new(source, &self.replica, &self.ranks));
                     self.channels.extend(channels);
                 }
                 Ok(Order::Settle { rank, done }) => {

@@ -16,6 +16,9 @@ const POINT_INTERVAL: i64 = 50_000;
 /// Checkpoint events kept between two reports; a program that says more keeps the newest.
 const CHECKPOINTS: usize = 64;
 
+/// Bytes of a checkpoint's path; what is longer is none.
+const PATH_BYTES: usize = 4096;
+
 /// News of one launch.
 #[derive(Debug, Default)]
 pub struct Findings {
@@ -79,6 +82,7 @@ impl Findings {
                 self.step(process, line.rank.unwrap_or(process), point)
             }
             Some(Progress::Checkpoint { loaded, step, path }) => {
+                let path = path.filter(|path| path.len() <= PATH_BYTES);
                 self.checkpoint(CheckpointEvent { at, loaded, step, path });
                 false
             }

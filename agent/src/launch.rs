@@ -18,6 +18,9 @@ use crate::{
     log::Stream,
 };
 
+/// Characters of the program's name in an error.
+const PROGRAM_CHARS: usize = 500;
+
 /// A process that was started.
 #[derive(Clone, Copy, Debug)]
 pub struct Started {
@@ -60,7 +63,7 @@ pub fn start(config: &Config, launch: &Launch) -> Processes {
                 all.sources.extend(sources);
             }
             Err(source) => {
-                let program = config.program[0].to_string_lossy().into_owned();
+                let program = config.program[0].to_string_lossy().chars().take(PROGRAM_CHARS).collect();
                 all.failure = Some(StartError { program, rank, source });
                 break;
             }

@@ -15,6 +15,9 @@ const WAITING: usize = 4096;
 /// Bytes of reports in one sync: room is left for the rest of the body.
 const BATCH_BYTES: usize = limits::BODY_BYTES / 2;
 
+/// Characters of a text that was refused before.
+const REDUCED_CHARS: usize = 500;
+
 /// A report without a number yet. While the server is away, progress is still merged here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Waiting {
@@ -85,6 +88,22 @@ impl Outbox {
             }
         } else {
             self.sent.retain(|report| report.sequence > number);
+        }
+    }
+
+    /// The server refuses what these reports say. They are reduced to their bare facts: an exit must arrive, whatever a
+    /// program printed before it.
+    pub fn reduce(&mut self) {
+        for report in &mut self.sent {
+            match &mut report.body {
+                ReportBody::Exited { evidence, .. } => evidence.clear(),
+                ReportBody::Progress { points } => points.clear(),
+                ReportBody::Checkpoint { event } => event.path = None,
+                ReportBody::StartFailed { text } | ReportBody::LogLost { text } => {
+                    *text = text.chars().filter(char::is_ascii).take(REDUCED_CHARS).collect();
+                }
+                ReportBody::Ready | ReportBody::Started | ReportBody::Stopped | ReportBody::Phase { .. } => {}
+            }
         }
     }
 
@@ -202,6 +221,19 @@ mod tests {
         assert_eq!(numbers(&outbox.batch()), [58]);
         outbox.acknowledge(58);
         assert_eq!(outbox.len(), 0);
+    }
+
+    #[test]
+    fn what_is_refused_keeps_its_facts_and_its_number() {
+        let mut outbox = Outbox::default();
+        outbox.push(Time(0), 0, progress(0..3));
+        outbox.push(Time(0), 0, exited());
+        outbox.batch();
+        outbox.reduce();
+        let batch = outbox.batch();
+        assert_eq!(numbers(&batch), [1, 2]);
+        assert_eq!(batch[0].body, progress(0..0));
+        assert_eq!(batch[1].body, exited());
     }
 
     #[test]

@@ -68,8 +68,9 @@ impl Running {
     /// Where its output could not be read; nothing was started.
     pub fn start(launch: Launch, config: &Config, state: &State, now: Instant) -> io::Result<Self> {
         let place = Place { dir: config.log_dir.clone(), launch: launch.number, limit: config.log_limit };
-        let replica = config.replica.clone();
-        let capture = Capture::start(Target { replica, place, pass_through: config.pass_through })?;
+        let ranks = launch.first_rank..launch.first_rank + launch.local_world_size;
+        let (replica, pass_through) = (config.replica.clone(), config.pass_through);
+        let capture = Capture::start(Target { replica, ranks, place, pass_through })?;
         let all = launch::start(config, &launch);
         capture.read(all.sources);
         let mut running = Self {

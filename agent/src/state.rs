@@ -113,6 +113,11 @@ impl State {
         self.change(|saved| saved.outbox.acknowledge(number));
     }
 
+    /// The server refuses what the batch says: only its bare facts are sent again.
+    pub fn reduce(&self) {
+        self.change(|saved| saved.outbox.reduce());
+    }
+
     /// Waits until there is something to send.
     pub async fn any_pending(&self) {
         // The sender lives in `self`, so the wait cannot fail.

@@ -196,13 +196,25 @@ impl Push {
                     self.state.acknowledge(reply.acknowledged);
                 }
                 Ok(reply) => failures.wait(&SyncError::untaken(first, reply.acknowledged)).await,
-                Err(why) => failures.wait(&why).await,
+                Err(why) => {
+                    if why.is_about_content() {
+                        self.state.reduce();
+                    }
+                    failures.wait(&why).await;
+                }
             }
         }
     }
 }
 
 impl SyncError {
+    /// The same reports would be refused again.
+    fn is_about_content(&self) -> bool {
+        let about_content =
+            [StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNPROCESSABLE_ENTITY];
+        matches!(self, Self::Refused { status, .. } if about_content.contains(status))
+    }
+
     fn untaken(first: u64, acknowledged: u64) -> Self {
         let text = format!("reports from {first} on were sent, but only those up to {acknowledged} are kept");
         Self::Refused { status: StatusCode::OK, text }

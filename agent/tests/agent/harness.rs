@@ -53,6 +53,8 @@ pub struct Knowledge {
     pub current: Option<PortOffer>,
     /// Requests with reports that are still to be taken without an answer.
     pub lose_answers: u32,
+    /// Refuse reports that carry evidence.
+    pub refuse_evidence: bool,
     pub answered: u64,
     pub rejected: u64,
     pub gone: bool,
@@ -79,6 +81,7 @@ impl Server {
             offer: None,
             current: None,
             lose_answers: 0,
+            refuse_evidence: false,
             answered: 0,
             rejected: 0,
             gone: false,
@@ -231,6 +234,11 @@ async fn sync(State(known): State<Shared>, headers: HeaderMap, Json(request): Js
     }
     if known.borrow().gone {
         return StatusCode::GONE.into_response();
+    }
+    let has_evidence =
+        |report: &Report| matches!(&report.body, ReportBody::Exited { evidence, .. } if !evidence.is_empty());
+    if known.borrow().refuse_evidence && request.reports.iter().any(has_evidence) {
+        return StatusCode::UNPROCESSABLE_ENTITY.into_response();
     }
     let mut lost = false;
     known.send_modify(|k| {

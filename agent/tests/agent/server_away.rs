@@ -44,6 +44,18 @@ fn a_lost_answer_changes_nothing() {
 }
 
 #[test]
+fn an_exit_arrives_even_where_the_server_refuses_what_was_printed() {
+    with_server(|server| async move {
+        server.change(|known| known.refuse_evidence = true);
+        let _agent =
+            server.bash("echo 'RuntimeError: CUDA error: an illegal memory access was encountered'; exit 4");
+        server.run(0).await;
+        assert_eq!(server.exited(0, 0).await, (Exit::Code(4), false));
+        server.stopped(0).await;
+    });
+}
+
+#[test]
 fn a_failed_program_waits_for_the_server_and_then_ends_with_its_own_code() {
     with_server(|server| async move {
         let mut agent = server.agent(

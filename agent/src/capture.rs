@@ -36,6 +36,8 @@ const SETTLE_BYTES: usize = 1 << 20;
 /// Under load, output gathers this long before it is read, so that a program which prints line by line costs
 /// few system calls. With pipes of 256 KiB it is never held up by it.
 const GATHER: Duration = Duration::from_millis(2);
+/// Pause where the kernel cannot say what is there to be read.
+const WAIT_RETRY: Duration = Duration::from_millis(20);
 /// A round that read less than this was woken too early.
 const SMALL_ROUND: usize = CHUNK_BYTES / 4;
 
@@ -233,7 +235,8 @@ impl Reader {
         let mut busy_since = Instant::now();
         loop {
             if self.wait().is_err() {
-                return; // no memory for poll; the program will see closed pipes
+                // No memory for the moment. To end here would end the program: it would print into closed pipes.
+                thread::sleep(WAIT_RETRY);
             }
             let woken_at = Instant::now();
             let read = self.round();
@@ -271,7 +274,9 @@ impl Reader {
         let mut total = 0;
         for index in 0..self.channels.len() {
             total += self.read_once(index).unwrap_or(0);
-            self.step(index, Step::Tick);
+            if self.channels[index].lines.due().is_some_and(|due| due <= Instant::now()) {
+                self.step(index, Step::Tick);
+            }
         }
         total
     }

@@ -107,6 +107,12 @@ impl Outbox {
         }
     }
 
+    /// Forgets all reports, not their numbers.
+    pub fn clear(&mut self) {
+        self.sent.clear();
+        self.waiting.clear();
+    }
+
     /// Reports that are not acknowledged.
     pub fn len(&self) -> usize {
         self.sent.len() + self.waiting.len()

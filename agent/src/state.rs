@@ -118,6 +118,11 @@ impl State {
         self.change(|saved| saved.outbox.reduce());
     }
 
+    /// The attempt is gone, and with it whoever wanted to know.
+    pub fn drop_reports(&self) {
+        self.change(|saved| saved.outbox.clear());
+    }
+
     /// Waits until there is something to send.
     pub async fn any_pending(&self) {
         // The sender lives in `self`, so the wait cannot fail.

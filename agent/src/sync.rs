@@ -196,6 +196,8 @@ impl Push {
                     self.state.acknowledge(reply.acknowledged);
                 }
                 Ok(reply) => failures.wait(&SyncError::untaken(first, reply.acknowledged)).await,
+                // Nobody will ever take them.
+                Err(SyncError::Gone) => self.state.drop_reports(),
                 Err(why) => {
                     if why.is_about_content() {
                         self.state.reduce();

@@ -1,9 +1,17 @@
 //! Holdfast's server connects: store, clusters, driver, service, web.
 
+pub mod accounts;
 pub mod agents;
+pub mod classify;
 pub mod clock;
 pub mod clusters;
+pub mod config;
 pub mod driver;
 pub mod logs;
+pub mod secrets;
+pub mod serve;
+pub mod service;
 pub mod store;
+pub mod telemetry;
 pub mod tokens;
+pub mod web;

@@ -21,6 +21,7 @@ use crate::{
 
 /// A decision table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
     /// The Policy Type's name in the API.
@@ -35,6 +36,7 @@ pub struct Policy {
 
 /// One row of a decision table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     /// Its id, stored with every decision.
@@ -55,6 +57,7 @@ pub struct Rule {
 
 /// The conditions of a rule; what is absent does not matter, all that is there must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct When {
     /// One of these failure types; empty is any.

@@ -188,6 +188,11 @@ impl Driver {
         self.shared.counts.status(term.as_ref().map(|term| (term.epoch, term.len())))
     }
 
+    /// Whether this server leads and has taken up the jobs that live.
+    pub fn is_ready(&self) -> bool {
+        is_ready(self.shared.term.borrow().as_deref())
+    }
+
     /// Returns once this server leads and has taken up the jobs that live.
     pub async fn until_leading(&self) {
         // The sender lives as long as this handle, so there is no end to wait for.

@@ -38,6 +38,21 @@ pub enum ChangeKind {
     Event,
 }
 
+impl ChangeKind {
+    /// The kind as streams and columns write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Job => "job",
+            Self::Attempt => "attempt",
+            Self::Launch => "launch",
+            Self::Incident => "incident",
+            Self::Decision => "decision",
+            Self::Progress => "progress",
+            Self::Event => "event",
+        }
+    }
+}
+
 /// Where a stream is: after change `n` of the step that made `generation`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {

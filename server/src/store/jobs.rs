@@ -12,7 +12,7 @@ use super::{
 /// Rows of one page of the jobs list where nothing else is asked, and the range that can be asked.
 pub const PAGE_DEFAULT: u32 = 50;
 /// Fewest rows of a page.
-pub const PAGE_MIN: u32 = 10;
+pub const PAGE_MIN: u32 = 1;
 /// Most rows of a page.
 pub const PAGE_MAX: u32 = 200;
 /// Most characters of a search that are looked at.
@@ -27,6 +27,10 @@ pub struct JobHead {
     pub name: String,
     /// Its kind.
     pub kind: JobKind,
+    /// Its replicas.
+    pub replicas: u32,
+    /// Accelerators of each replica.
+    pub accelerators_per_replica: u32,
     /// Who made it.
     pub owner: String,
     /// When.
@@ -169,6 +173,8 @@ pub async fn head(conn: &mut AnyConnection, job_id: &JobId) -> Result<Option<Job
             job_id: job.job_id,
             name: job.name,
             kind: job.kind,
+            replicas: job.replicas,
+            accelerators_per_replica: job.accelerators_per_replica,
             owner: job.owner,
             created_at: job.created_at,
             changed_at: job.changed_at,

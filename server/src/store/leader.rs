@@ -58,6 +58,18 @@ pub async fn release(conn: &mut AnyConnection, epoch: i64) -> Result<(), StoreEr
     renew(conn, epoch, Time(0)).await.map(|_| ())
 }
 
+/// Whether some server leads, as far as the time tells.
+///
+/// # Errors
+/// The database failed.
+pub async fn is_held(conn: &mut AnyConnection, now: Time) -> Result<bool, StoreError> {
+    let row = sqlx::query("SELECT expires_at FROM leader WHERE id = 1")
+        .fetch_one(conn)
+        .await
+        .doing("reading who leads")?;
+    Ok(get::<i64>(&row, "expires_at")? > now.micros())
+}
+
 /// Whether this epoch is still the newest.
 ///
 /// # Errors

@@ -14,10 +14,12 @@ use sqlx::{
 
 mod sql;
 
+pub mod accounts;
 pub mod attempts;
 pub mod changes;
 pub mod checkpoints;
 pub mod events;
+pub mod idempotency;
 pub mod inbox;
 pub mod incidents;
 pub mod instance;

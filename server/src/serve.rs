@@ -1,0 +1,296 @@
+//! `holdfast serve`: puts the parts together, serves, and takes them apart again.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, TryLockError},
+    io::{Seek, Write},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use engine::{job::Site, time::Time};
+use leptos::config::{Env, LeptosOptions};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    agents,
+    clock::{self, Clock, SystemClock},
+    clusters::{
+        Cluster,
+        local::{LocalCluster, LocalConfig},
+    },
+    config::Serve,
+    driver::{Driver, DriverParts},
+    logs::LogReader,
+    service::Service,
+    store::{self, Store, instance},
+    tokens::Tokens,
+    web::{self, WebParts, sessions::Access},
+};
+
+/// The one cluster there is until others can be configured.
+const LOCAL: &str = "local";
+/// How long open requests may take once the server is told to stop.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Serves until SIGTERM or SIGINT. Local replicas keep running; the next start finds them.
+///
+/// # Errors
+/// Anything that keeps the server from starting, each in one line.
+pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::Result<()> {
+    let data = data_dir(&settings.storage.data)?;
+    let _lock = lock(&data)?;
+    let storage = crate::config::Storage { data: data.clone(), ..settings.storage.clone() };
+    let store = Store::open(&storage.database_url()).await?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let listener = TcpListener::bind(settings.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}: choose another --listen", settings.listen))?;
+    let address = listener.local_addr().context("the bound address is not known")?;
+    let server_file = data.join("address");
+    write_file(&server_file, &format!("http://{}", reachable(address)))?;
+
+    let stop = CancellationToken::new();
+    let local = local_config(&settings, &data, server_file)?;
+    let site = site(&settings, &local);
+    let clusters: BTreeMap<String, Arc<dyn Cluster>> =
+        [(LOCAL.to_owned(), Arc::new(LocalCluster::new(local).await?) as Arc<dyn Cluster>)].into();
+    let tokens = Tokens::new(&secret(&store, clock.now()).await?);
+    let driver = Driver::start(
+        DriverParts {
+            store: store.clone(),
+            clusters: clusters.clone(),
+            clock: Arc::clone(&clock),
+            tokens: tokens.clone(),
+        },
+        stop.clone(),
+    );
+    let hub = agents::Hub::new(Arc::new(driver.clone()), tokens, Arc::clone(&clock), stop.clone());
+    let public = settings.public_url.clone();
+    let loopback = address.ip().is_loopback();
+    let secure = public.as_ref().is_some_and(|url| url.secure);
+    let access = Arc::new(Access::new(store.clone(), Arc::clone(&clock), loopback, secure)?);
+    let service = Arc::new(Service {
+        store: store.clone(),
+        driver: Arc::new(driver.clone()),
+        clusters,
+        clock,
+        site,
+        logs: LogReader::new(data.clone()),
+    });
+    let router = web::router(WebParts {
+        service,
+        access: Arc::clone(&access),
+        metrics,
+        agents: agents::router(hub),
+        site: site_files(&settings, address),
+        loopback,
+        public_url: public,
+        stop: stop.clone(),
+    })?;
+
+    let serving = tokio::spawn(
+        axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>())
+            .with_graceful_shutdown(stop.clone().cancelled_owned())
+            .into_future(),
+    );
+    if let Some(file) = &settings.addr_file {
+        write_file(file, &address.to_string())?;
+    }
+    announce(&settings, address, &access).await?;
+    until_told().await?;
+    tracing::info!("stopping; jobs keep running");
+    stop.cancel();
+    if tokio::time::timeout(DRAIN, serving).await.is_err() {
+        tracing::warn!(seconds = DRAIN.as_secs(), "some requests did not end in time and were cut off");
+    }
+    driver.stopped().await;
+    store.close().await;
+    Ok(())
+}
+
+/// Says where the console is and who may use it.
+async fn announce(settings: &Serve, address: SocketAddr, access: &Access) -> anyhow::Result<()> {
+    let url = match &settings.public_url {
+        Some(public) => public.origin.clone(),
+        None => format!("http://{}", reachable(address)),
+    };
+    tracing::info!("Holdfast {} serves {url}", env!("CARGO_PKG_VERSION"));
+    let loopback = address.ip().is_loopback();
+    if access.single_user().await? {
+        tracing::info!(
+            "single-user mode: no account exists, so whoever reaches {url} from this machine may do everything"
+        );
+    } else if !access.has_account().await? {
+        tracing::warn!(
+            "nobody can sign in yet: `holdfast user add NAME --data {}` makes the first account",
+            settings.storage.data.display()
+        );
+    }
+    if !loopback && !settings.public_url.as_ref().is_some_and(|public| public.secure) {
+        tracing::warn!(
+            "passwords travel unencrypted: put a proxy with TLS in front and set --public-url https://…"
+        );
+    }
+    Ok(())
+}
+
+/// The data directory, made where it is missing, as an absolute path: jobs start elsewhere.
+fn data_dir(given: &Path) -> anyhow::Result<PathBuf> {
+    fs::create_dir_all(given)
+        .with_context(|| format!("cannot make the data directory {}", given.display()))?;
+    given.canonicalize().with_context(|| format!("cannot find the data directory {}", given.display()))
+}
+
+/// Holds the data directory for this process; the system lets go of it however the process ends.
+fn lock(data: &Path) -> anyhow::Result<File> {
+    let path = data.join("lock");
+    let mut file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .with_context(|| format!("cannot write in the data directory {}", data.display()))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let holder = fs::read_to_string(&path).unwrap_or_default();
+            bail!(
+                "another server (process {}) uses the data directory {}: stop it or choose another --data",
+                holder.trim(),
+                data.display()
+            );
+        }
+        Err(TryLockError::Error(why)) => {
+            return Err(why).with_context(|| format!("cannot lock {}", path.display()));
+        }
+    }
+    file.set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| writeln!(file, "{}", std::process::id()))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(file)
+}
+
+/// Whole or not at all: agents and scripts read these files while they are written.
+fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    fs::write(&part, format!("{text}\n"))
+        .and_then(|()| fs::rename(&part, path))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The address under which this machine reaches the server.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address {
+        SocketAddr::V4(v4) if v4.ip().is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        other => other.ip(),
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+fn local_config(settings: &Serve, data: &Path, server_file: PathBuf) -> anyhow::Result<LocalConfig> {
+    let agent_program = match &settings.agent_program {
+        Some(path) => path.clone(),
+        None => beside_us()?.join("holdfast-agent"),
+    };
+    let agent_program = agent_program.canonicalize().with_context(|| {
+        format!(
+            "the agent {} is not there: build it or name it with --agent-program",
+            agent_program.display()
+        )
+    })?;
+    Ok(LocalConfig {
+        name: LOCAL.to_owned(),
+        data_dir: data.to_owned(),
+        nodes: settings.local_nodes,
+        slots_per_node: settings.local_slots,
+        agent_program,
+        server_file,
+    })
+}
+
+fn beside_us() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    Ok(program.parent().map(Path::to_owned).unwrap_or_default())
+}
+
+fn site(settings: &Serve, local: &LocalConfig) -> Site {
+    let mut site = Site { clusters: vec![local.site()], ..Site::default() };
+    site.form_max_task_restarts = settings.form_max_task_restarts;
+    site.defaults.hang_detection.start_after_seconds = settings.hang_start_after_seconds;
+    site
+}
+
+/// The installation's secret, made at its first start.
+async fn secret(store: &Store, now: Time) -> anyhow::Result<[u8; 32]> {
+    let mut tx = store.write().await?;
+    let found = instance::open(&mut tx, clock::new_secret()?, now).await?;
+    store::commit(tx).await?;
+    Ok(found.secret)
+}
+
+/// Where the pages' files are and how they are named.
+fn site_files(settings: &Serve, address: SocketAddr) -> LeptosOptions {
+    let beside = beside_us().unwrap_or_default();
+    let places = [beside.join("site"), beside.join("../site"), PathBuf::from("target/site")];
+    let found = settings.site.clone().or_else(|| places.into_iter().find(|place| place.is_dir()));
+    if found.is_none() {
+        tracing::warn!("the browser's files were not found, so pages have no style: name them with --site");
+    }
+    let root = found.unwrap_or_else(|| beside.join("site"));
+    LeptosOptions::builder()
+        .output_name("holdfast")
+        .site_root(root.display().to_string())
+        .site_pkg_dir("pkg")
+        .env(Env::PROD)
+        .site_addr(address)
+        // The build leaves the names of hashed files beside the program.
+        .hash_files(beside.join("hash.txt").is_file())
+        .build()
+}
+
+/// Waits for SIGTERM or SIGINT.
+async fn until_told() -> anyhow::Result<()> {
+    let mut term = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut int = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_directory_is_held_by_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = lock(dir.path()).unwrap();
+        let error = lock(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
+        drop(held);
+        lock(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn an_unspecified_address_is_reached_by_loopback() {
+        for (bound, want) in
+            [("0.0.0.0:80", "127.0.0.1:80"), ("[::]:80", "[::1]:80"), ("10.0.0.1:80", "10.0.0.1:80")]
+        {
+            assert_eq!(reachable(bound.parse().unwrap()).to_string(), want);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What changes something: a new job, or a request in a job's inbox. Both are safe when the method returns.
+
+use std::time::Duration;
+
+use app::{console::Caller, error::AppError};
+use engine::{
+    chain::{Chain, Request},
+    ids::{IncidentId, JobId},
+    job::JobDraft,
+    record::Summary,
+};
+
+use super::{Service, Wish, failed, internal, jobs::what_may, may, no_job};
+use crate::{
+    clock,
+    store::{
+        self, inbox, incidents,
+        steps::{self, Head, Kept},
+    },
+};
+
+/// How long a request waits to be taken, so that the page that follows shows its effect. It is safe before.
+const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+
+impl Service {
+    pub(super) async fn create_job(&self, caller: &Caller, draft: &JobDraft) -> Result<JobId, AppError> {
+        may(caller, Wish::Act)?;
+        let spec = draft.validate(&self.site).map_err(|errors| AppError::Invalid { errors })?;
+        let now = self.clock.now();
+        let id = clock::new_job_id().map_err(|why| internal(&why.into()))?;
+        let step = Chain::start(id.clone(), spec, now);
+        let head = Head::of(&step.chain, now);
+        let kept = Kept { chain: &step.chain, head: &head, records: &step.records, now };
+        let mut tx = self.store.write().await.map_err(failed)?;
+        steps::create(&mut tx, &caller.name, kept).await.map_err(failed)?;
+        store::commit(tx).await.map_err(failed)?;
+        tracing::info!(job_id = %id, by = caller.name, "job created");
+        // The step's effects are pending in the chain: the driver performs them when it takes the job up.
+        self.driver.hint(&id);
+        Ok(id)
+    }
+
+    pub(super) async fn stop_job(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError> {
+        let summary = self.summary(caller, id).await?;
+        match what_may(&summary).stop {
+            Some(why) if summary.state.is_terminal() => Err(AppError::Conflict { why }),
+            // Asked again while it stops: only force adds something.
+            Some(_) if !force => Ok(()),
+            _ => self.request(caller, id, Request::Stop { force }).await,
+        }
+    }
+
+    pub(super) async fn delete_job(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError> {
+        may(caller, Wish::Act)?;
+        self.request(caller, id, Request::Delete { force }).await
+    }
+
+    pub(super) async fn resubmit_job(&self, caller: &Caller, id: &JobId) -> Result<(), AppError> {
+        let summary = self.summary(caller, id).await?;
+        match what_may(&summary).resubmit {
+            Some(why) => Err(AppError::Conflict { why }),
+            None => self.request(caller, id, Request::Resubmit).await,
+        }
+    }
+
+    pub(super) async fn acknowledge_job(&self, caller: &Caller, id: &JobId) -> Result<(), AppError> {
+        let summary = self.summary(caller, id).await?;
+        if !summary.needs_attention {
+            return Ok(());
+        }
+        self.request(caller, id, Request::Acknowledge).await
+    }
+
+    pub(super) async fn keep_feedback(
+        &self,
+        caller: &Caller,
+        incident: &IncidentId,
+        right: Option<bool>,
+    ) -> Result<(), AppError> {
+        may(caller, Wish::Act)?;
+        let mut tx = self.store.write().await.map_err(failed)?;
+        let job = incidents::answer(&mut tx, incident, right).await.map_err(failed)?;
+        store::commit(tx).await.map_err(failed)?;
+        job.map(|_| ())
+            .ok_or_else(|| AppError::NotFound { what: "incident".to_owned(), id: incident.to_string() })
+    }
+
+    /// The job as it is, for a caller who may act on it.
+    async fn summary(&self, caller: &Caller, id: &JobId) -> Result<Summary, AppError> {
+        may(caller, Wish::Act)?;
+        Ok(self.head(id).await?.summary)
+    }
+
+    /// Keeps a request, then waits a moment for the driver to take it.
+    async fn request(&self, caller: &Caller, id: &JobId, request: Request) -> Result<(), AppError> {
+        let mut changes = self.driver.changes();
+        let request_id = clock::new_id().map_err(|why| internal(&why.into()))?;
+        let mut tx = self.store.write().await.map_err(failed)?;
+        let kept = inbox::add(&mut tx, id, &request_id, &request, &caller.name, self.clock.now())
+            .await
+            .map_err(failed)?;
+        store::commit(tx).await.map_err(failed)?;
+        if !kept {
+            return Err(no_job(id));
+        }
+        tracing::info!(job_id = %id, by = caller.name, ?request, "request kept");
+        self.driver.hint(id);
+        // A lost hint or a lagging receiver costs the wait, nothing else.
+        let taken = async { while changes.recv().await.is_ok_and(|change| change.job_id != *id) {} };
+        let _ = tokio::time::timeout(TAKEN_WITHIN, taken).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! The service as pages and the API see it.
+
+use app::{
+    console::{
+        Caller, ChainPage, ChainView, Console, EventsPage, EventsQuery, JobView, JobsPage, JobsQuery,
+        LogPage, LogQuery, MetricsQuery, MetricsView, NodeView,
+    },
+    error::AppError,
+};
+use engine::{
+    ids::{IncidentId, JobId, TaskId},
+    job::{JobDraft, Site},
+    time::Time,
+};
+
+use super::{Service, Wish, may};
+
+#[async_trait::async_trait]
+impl Console for Service {
+    async fn jobs(&self, caller: &Caller, query: &JobsQuery) -> Result<JobsPage, AppError> {
+        self.list_jobs(caller, query).await
+    }
+
+    async fn job(&self, caller: &Caller, id: &JobId) -> Result<JobView, AppError> {
+        self.view_job(caller, id).await
+    }
+
+    async fn chain(&self, caller: &Caller, id: &JobId, page: ChainPage) -> Result<ChainView, AppError> {
+        self.view_chain(caller, id, page).await
+    }
+
+    async fn logs(&self, caller: &Caller, task: &TaskId, query: &LogQuery) -> Result<LogPage, AppError> {
+        self.read_logs(caller, task, query).await
+    }
+
+    async fn events(&self, caller: &Caller, id: &JobId, query: &EventsQuery) -> Result<EventsPage, AppError> {
+        self.list_events(caller, id, query).await
+    }
+
+    async fn metrics(
+        &self,
+        caller: &Caller,
+        id: &JobId,
+        query: &MetricsQuery,
+    ) -> Result<MetricsView, AppError> {
+        self.read_metrics(caller, id, query).await
+    }
+
+    async fn create(&self, caller: &Caller, draft: &JobDraft) -> Result<JobId, AppError> {
+        self.create_job(caller, draft).await
+    }
+
+    async fn stop(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError> {
+        self.stop_job(caller, id, force).await
+    }
+
+    async fn delete(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError> {
+        self.delete_job(caller, id, force).await
+    }
+
+    async fn resubmit(&self, caller: &Caller, id: &JobId) -> Result<(), AppError> {
+        self.resubmit_job(caller, id).await
+    }
+
+    async fn acknowledge(&self, caller: &Caller, id: &JobId) -> Result<(), AppError> {
+        self.acknowledge_job(caller, id).await
+    }
+
+    async fn feedback(
+        &self,
+        caller: &Caller,
+        incident: &IncidentId,
+        right: Option<bool>,
+    ) -> Result<(), AppError> {
+        self.keep_feedback(caller, incident, right).await
+    }
+
+    async fn nodes(&self, caller: &Caller) -> Result<Vec<NodeView>, AppError> {
+        self.list_nodes(caller).await
+    }
+
+    async fn site(&self, caller: &Caller) -> Result<Site, AppError> {
+        may(caller, Wish::See)?;
+        Ok(self.site.clone())
+    }
+
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+}

@@ -1,0 +1,74 @@
+//! The list of jobs, and the head of one.
+
+use app::{
+    console::{Caller, JobMay, JobView, JobsPage, JobsQuery},
+    error::AppError,
+};
+use engine::{
+    ids::JobId,
+    record::{State, Summary},
+};
+
+use super::{Service, Wish, failed, internal, may, no_job};
+use crate::store::{attempts, jobs};
+
+impl Service {
+    pub(super) async fn list_jobs(&self, caller: &Caller, query: &JobsQuery) -> Result<JobsPage, AppError> {
+        may(caller, Wish::See)?;
+        let mut conn = self.store.read().await.map_err(failed)?;
+        let page = jobs::page(&mut conn, query, &caller.name).await.map_err(failed)?;
+        let counts = jobs::counts(&mut conn, &caller.name).await.map_err(failed)?;
+        Ok(JobsPage {
+            items: page.items,
+            total: page.total,
+            page: page.page,
+            size: page.size,
+            counts,
+            now: self.clock.now(),
+        })
+    }
+
+    pub(super) async fn view_job(&self, caller: &Caller, id: &JobId) -> Result<JobView, AppError> {
+        may(caller, Wish::See)?;
+        let now = self.clock.now();
+        let mut conn = self.store.read().await.map_err(failed)?;
+        let head = jobs::head(&mut conn, id).await.map_err(failed)?.ok_or_else(|| no_job(id))?;
+        let chain = jobs::chain(&mut conn, id).await.map_err(failed)?.ok_or_else(|| no_job(id))?.chain;
+        // From the chain and not from the last step, so that running clocks in it run.
+        let summary = chain.summary(now);
+        let mut state_of = async |number| -> Result<State, AppError> {
+            let found = attempts::page(&mut conn, id, number, 1).await.map_err(failed)?;
+            let attempt = found.into_iter().next();
+            attempt
+                .map(|attempt| attempt.state)
+                .ok_or_else(|| internal(&anyhow::anyhow!("attempt {number} of job {id} is not in the store")))
+        };
+        Ok(JobView {
+            original_state: state_of(1).await?,
+            latest_state: state_of(summary.attempts_total).await?,
+            job_id: head.job_id,
+            name: head.name,
+            owner: head.owner,
+            created_at: head.created_at,
+            ended_at: head.ended_at,
+            spec: chain.spec().clone(),
+            may: what_may(&summary),
+            summary,
+            now,
+        })
+    }
+}
+
+/// What a person may do with a job in this state.
+pub(super) fn what_may(summary: &Summary) -> JobMay {
+    let ended = summary.state.is_terminal();
+    JobMay {
+        stop: match summary.state {
+            State::Stopping | State::Saving => Some("It is being stopped already.".to_owned()),
+            _ if ended => Some("It has ended, so there is nothing to stop.".to_owned()),
+            _ => None,
+        },
+        delete: None,
+        resubmit: (!ended).then(|| "It has not ended. Stop it first.".to_owned()),
+    }
+}

@@ -1,0 +1,174 @@
+//! Accounts, their sessions and API tokens.
+
+use engine::time::Time;
+use sqlx::AnyConnection;
+
+use super::{StoreError, sql::Doing};
+
+/// Why a row could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountError {
+    /// The name is in use.
+    #[error("there is an account named {name} already")]
+    Taken {
+        /// The name.
+        name: String,
+    },
+    /// The name is no name.
+    #[error("`{name}` is no account name: use 1 to 64 letters, digits and . _ @ -")]
+    Name {
+        /// What was given.
+        name: String,
+    },
+    /// No such account.
+    #[error("there is no account named {name}; `holdfast user add {name}` makes one")]
+    Missing {
+        /// The name.
+        name: String,
+    },
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Adds an account.
+///
+/// # Errors
+/// A name that is taken or not allowed.
+pub async fn add(
+    db: &mut AnyConnection,
+    name: &str,
+    password_hash: &str,
+    now: Time,
+) -> Result<(), AccountError> {
+    let good = (1..=64).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'@' | b'-'));
+    if !good {
+        return Err(AccountError::Name { name: name.chars().take(80).collect() });
+    }
+    let done = sqlx::query(
+        "INSERT INTO account (name, password_hash, created_at) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTHING",
+    )
+    .bind(name.to_owned())
+    .bind(password_hash.to_owned())
+    .bind(now.micros())
+    .execute(db)
+    .await
+    .doing("adding an account")?;
+    if done.rows_affected() == 1 { Ok(()) } else { Err(AccountError::Taken { name: name.to_owned() }) }
+}
+
+/// Whether any account exists; without one a server on loopback runs in single-user mode.
+///
+/// # Errors
+/// The database failed.
+pub async fn any(db: &mut AnyConnection) -> Result<bool, StoreError> {
+    let row = sqlx::query("SELECT name FROM account LIMIT 1").fetch_optional(db).await;
+    Ok(row.doing("looking for accounts")?.is_some())
+}
+
+/// The hash of an account's password.
+///
+/// # Errors
+/// The database failed.
+pub async fn password_hash(db: &mut AnyConnection, name: &str) -> Result<Option<String>, StoreError> {
+    sqlx::query_scalar("SELECT password_hash FROM account WHERE name = $1")
+        .bind(name.to_owned())
+        .fetch_optional(db)
+        .await
+        .doing("reading an account")
+}
+
+/// Keeps a session and drops those that are over.
+///
+/// # Errors
+/// The database failed.
+pub async fn add_session(
+    db: &mut AnyConnection,
+    id_hash: &str,
+    account: &str,
+    now: Time,
+    expires_at: Time,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM session WHERE expires_at <= $1")
+        .bind(now.micros())
+        .execute(&mut *db)
+        .await
+        .doing("dropping old sessions")?;
+    sqlx::query("INSERT INTO session (id_hash, account, created_at, expires_at) VALUES ($1, $2, $3, $4)")
+        .bind(id_hash.to_owned())
+        .bind(account.to_owned())
+        .bind(now.micros())
+        .bind(expires_at.micros())
+        .execute(db)
+        .await
+        .doing("keeping a session")?;
+    Ok(())
+}
+
+/// The account of a session that is not over.
+///
+/// # Errors
+/// The database failed.
+pub async fn session_account(
+    db: &mut AnyConnection,
+    id_hash: &str,
+    now: Time,
+) -> Result<Option<String>, StoreError> {
+    sqlx::query_scalar("SELECT account FROM session WHERE id_hash = $1 AND expires_at > $2")
+        .bind(id_hash.to_owned())
+        .bind(now.micros())
+        .fetch_optional(db)
+        .await
+        .doing("reading a session")
+}
+
+/// Ends a session; one that does not exist is ended already.
+///
+/// # Errors
+/// The database failed.
+pub async fn end_session(db: &mut AnyConnection, id_hash: &str) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM session WHERE id_hash = $1")
+        .bind(id_hash.to_owned())
+        .execute(db)
+        .await
+        .doing("ending a session")?;
+    Ok(())
+}
+
+/// Keeps an API token.
+///
+/// # Errors
+/// No such account.
+pub async fn add_token(
+    db: &mut AnyConnection,
+    token_hash: &str,
+    account: &str,
+    name: &str,
+    now: Time,
+) -> Result<(), AccountError> {
+    if password_hash(&mut *db, account).await?.is_none() {
+        return Err(AccountError::Missing { name: account.to_owned() });
+    }
+    sqlx::query("INSERT INTO api_token (token_hash, account, name, created_at) VALUES ($1, $2, $3, $4)")
+        .bind(token_hash.to_owned())
+        .bind(account.to_owned())
+        .bind(name.to_owned())
+        .bind(now.micros())
+        .execute(db)
+        .await
+        .doing("keeping a token")?;
+    Ok(())
+}
+
+/// The account of a token.
+///
+/// # Errors
+/// The database failed.
+pub async fn token_account(db: &mut AnyConnection, token_hash: &str) -> Result<Option<String>, StoreError> {
+    sqlx::query_scalar("SELECT account FROM api_token WHERE token_hash = $1")
+        .bind(token_hash.to_owned())
+        .fetch_optional(db)
+        .await
+        .doing("reading a token")
+}

@@ -1,0 +1,163 @@
+//! HTTP: the router with everything around it.
+//!
+//! From outside in: request id, numbers and time limit · headers for browsers · `Host` and origin gates · who asks · then pages,
+//! forms, REST and streams. Agents pass beside the last three: they have secrets and limits of their own.
+
+pub mod extract;
+mod forms;
+mod guard;
+mod headers;
+mod idempotent;
+pub mod limits;
+pub mod problem;
+pub mod request;
+pub mod rest;
+pub mod sessions;
+mod sse;
+mod ssr;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, FromRef},
+    middleware::{from_fn, from_fn_with_state},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use leptos::config::LeptosOptions;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceBuilder;
+use tower_http::{
+    catch_panic::CatchPanicLayer,
+    compression::{
+        CompressionLayer, Predicate,
+        predicate::{DefaultPredicate, NotForContentType},
+    },
+};
+
+use self::{guard::HostRule, idempotent::Answers, problem::Problem, rest::operations, sessions::Access};
+use crate::{config::PublicUrl, service::Service};
+
+/// What handlers share.
+#[derive(Clone)]
+pub struct WebState {
+    /// What can be done.
+    pub service: Arc<Service>,
+    /// Who may.
+    pub access: Arc<Access>,
+    /// The numbers; none in a server that collects none.
+    pub metrics: Option<PrometheusHandle>,
+    /// The API's description.
+    openapi: Arc<str>,
+    streams: Arc<Semaphore>,
+    stop: CancellationToken,
+    site: LeptosOptions,
+}
+
+impl FromRef<WebState> for LeptosOptions {
+    fn from_ref(state: &WebState) -> Self {
+        state.site.clone()
+    }
+}
+
+/// What the router is made of.
+pub struct WebParts {
+    /// What can be done.
+    pub service: Arc<Service>,
+    /// Who may.
+    pub access: Arc<Access>,
+    /// The numbers.
+    pub metrics: Option<PrometheusHandle>,
+    /// The agents' end.
+    pub agents: Router,
+    /// The pages' files and how they are named.
+    pub site: LeptosOptions,
+    /// Bound to loopback.
+    pub loopback: bool,
+    /// The address browsers use, where it is another.
+    pub public_url: Option<PublicUrl>,
+    /// Ends live streams.
+    pub stop: CancellationToken,
+}
+
+/// Everything the server answers.
+///
+/// # Errors
+/// The description cannot be written, or the public address is no origin.
+pub fn router(parts: WebParts) -> anyhow::Result<Router> {
+    let (api, description) = rest::router().split_for_parts();
+    let state = WebState {
+        openapi: description.to_pretty_json()?.into(),
+        streams: Arc::new(Semaphore::new(limits::STREAMS)),
+        service: parts.service,
+        access: parts.access,
+        metrics: parts.metrics,
+        stop: parts.stop,
+        site: parts.site,
+    };
+    let answers = Answers { store: state.service.store.clone(), clock: Arc::clone(&state.service.clock) };
+    let api = api
+        .layer(from_fn_with_state(answers, idempotent::answer_once))
+        .route("/api/v1/openapi.json", get(operations::openapi))
+        .route("/api/{*rest}", axum::routing::any(rest::unknown))
+        .method_not_allowed_fallback(rest::wrong_method);
+    let operations = Router::new()
+        .route("/healthz", get(operations::healthz))
+        .route("/readyz", get(operations::readyz))
+        .route("/metrics", get(operations::metrics))
+        .method_not_allowed_fallback(rest::wrong_method);
+    let people = api
+        .merge(operations)
+        .merge(forms::router())
+        .merge(ssr::router(&state))
+        .layer(
+            ServiceBuilder::new()
+                .layer(from_fn(admit(Arc::new(Semaphore::new(limits::CONCURRENT_REQUESTS)))))
+                .layer(compression())
+                .layer(from_fn_with_state(Arc::clone(&state.access), sessions::identify))
+                .layer(DefaultBodyLimit::max(limits::BODY_BYTES)),
+        )
+        .with_state(state);
+    let rule = HostRule::new(parts.loopback, parts.public_url.as_ref());
+    Ok(people.merge(parts.agents).layer(
+        ServiceBuilder::new()
+            .layer(from_fn(request::surround))
+            .layer(CatchPanicLayer::custom(panicked))
+            .layer(from_fn(headers::add))
+            .layer(from_fn_with_state(rule, guard::check_host))
+            .layer(guard::csrf(parts.public_url.as_ref())?),
+    ))
+}
+
+/// Answers at once that the server is busy instead of letting requests pile up.
+fn admit(
+    places: Arc<Semaphore>,
+) -> impl Fn(axum::extract::Request, axum::middleware::Next) -> futures::future::BoxFuture<'static, Response> + Clone
+{
+    move |request, next| {
+        let places = Arc::clone(&places);
+        Box::pin(async move {
+            match places.try_acquire() {
+                Ok(_place) => next.run(request).await,
+                Err(_) => Problem::busy("Too many requests are being worked on. Try again in a few seconds.")
+                    .into_response(),
+            }
+        })
+    }
+}
+
+/// Events go out one by one, and files that are compressed on disk are not compressed again.
+fn compression() -> CompressionLayer<impl Predicate> {
+    let predicate = DefaultPredicate::new().and(NotForContentType::const_new("text/event-stream"));
+    CompressionLayer::new().compress_when(predicate)
+}
+
+/// A defect of ours: the log has the place, the client the request's id.
+fn panicked(cause: Box<dyn std::any::Any + Send + 'static>) -> Response {
+    let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| cause.downcast_ref::<String>().cloned()).unwrap_or_default();
+    sessions::failed(&std::io::Error::other(format!("a handler panicked: {text}"))).into_response()
+}

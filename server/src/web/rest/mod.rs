@@ -1,0 +1,163 @@
+//! REST, version 1: one file per area. Handlers parse, call the service, answer; rules live below them.
+
+pub mod events;
+pub mod incidents;
+pub mod jobs;
+pub mod metrics;
+pub mod nodes;
+pub mod operations;
+pub mod site;
+pub mod tasks;
+
+use std::ops::RangeInclusive;
+
+use axum::response::{IntoResponse, Response};
+use engine::job::FieldError;
+use http::{HeaderMap, HeaderValue, Uri, header};
+use utoipa::{
+    IntoResponses, Modify, OpenApi,
+    openapi::{
+        ContentBuilder, Ref, RefOr, Response as ApiResponse, ResponseBuilder,
+        security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme},
+    },
+};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{WebState, problem::Problem, sse};
+
+/// The description's own words; paths and schemas come from the handlers.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Holdfast",
+        description = "Keeps training jobs running. Times are RFC 3339 in UTC, durations are seconds with the unit in the name, ids are opaque texts. \
+            Every POST takes an `Idempotency-Key`: a repeated request gets the first one's answer for 24 hours. Every refusal is `application/problem+json`. \
+            Bodies have at most 1 MiB, lists at most 200 items, logs at most 5,000 lines an answer."
+    ),
+    components(schemas(super::problem::ProblemBody)),
+    modifiers(&Security),
+    security(("token" = []), ("session" = []))
+)]
+struct Description;
+
+struct Security;
+
+impl Modify for Security {
+    fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
+        let components = api.components.get_or_insert_with(Default::default);
+        let token = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some(
+                "A token of `holdfast token create`. On loopback without any account neither is needed.",
+            ))
+            .build();
+        components.add_security_scheme("token", SecurityScheme::Http(token));
+        let cookie = ApiKey::Cookie(ApiKeyValue::new("holdfast"));
+        components.add_security_scheme("session", SecurityScheme::ApiKey(cookie));
+    }
+}
+
+/// Every refusal of every call.
+pub struct Refusals;
+
+impl IntoResponses for Refusals {
+    fn responses() -> std::collections::BTreeMap<String, RefOr<ApiResponse>> {
+        let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ProblemBody"))).build();
+        let refusal = ResponseBuilder::new()
+            .description("Refused or failed: 400, 401, 403, 404, 405, 409, 413, 415, 422, 429, 500 or 503")
+            .content("application/problem+json", body)
+            .build();
+        [("default".to_owned(), RefOr::T(refusal))].into()
+    }
+}
+
+/// The calls of version 1 and their description.
+pub fn router() -> OpenApiRouter<WebState> {
+    OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(jobs::list, jobs::create))
+        .routes(routes!(jobs::get, jobs::delete))
+        .routes(routes!(jobs::stop))
+        .routes(routes!(jobs::resubmit))
+        .routes(routes!(jobs::acknowledge))
+        .routes(routes!(jobs::chain))
+        .routes(routes!(metrics::get))
+        .routes(routes!(events::of_job))
+        .routes(routes!(sse::of_job))
+        .routes(routes!(sse::of_all))
+        .routes(routes!(tasks::get))
+        .routes(routes!(tasks::logs))
+        .routes(routes!(tasks::events))
+        .routes(routes!(incidents::feedback))
+        .routes(routes!(nodes::list))
+        .routes(routes!(nodes::get))
+        .routes(routes!(site::policies))
+        .routes(routes!(site::settings))
+        .routes(routes!(site::version))
+}
+
+/// The answer where no call has this path.
+pub async fn unknown(uri: Uri) -> Problem {
+    let path: String = uri.path().chars().take(200).collect();
+    Problem::not_found(format!("There is nothing at {path}. /api/v1/openapi.json lists every call."))
+}
+
+/// The answer where the path has no such method.
+pub async fn wrong_method(method: http::Method, uri: Uri) -> Problem {
+    let path: String = uri.path().chars().take(200).collect();
+    Problem::new(
+        http::StatusCode::METHOD_NOT_ALLOWED,
+        "wrong-method",
+        "Not with this method",
+        format!("{path} does not take {method}. The header `Allow` lists what it takes."),
+    )
+}
+
+/// Collects what is wrong with query parameters.
+#[derive(Default)]
+pub struct Checks(Vec<FieldError>);
+
+impl Checks {
+    /// A number within its range.
+    pub fn number<T: Copy + PartialOrd + std::fmt::Display>(
+        mut self,
+        field: &str,
+        value: Option<T>,
+        range: RangeInclusive<T>,
+    ) -> Self {
+        if let Some(value) = value.filter(|value| !range.contains(value)) {
+            let rule = format!("{value} is not allowed. Use {} to {}.", range.start(), range.end());
+            self.0.push(FieldError::new(field, rule));
+        }
+        self
+    }
+
+    /// A text of at most [`super::limits::QUERY_CHARS`] characters.
+    pub fn text(mut self, field: &str, value: Option<&str>) -> Self {
+        if value.is_some_and(|text| text.chars().count() > super::limits::QUERY_CHARS) {
+            let rule = format!("is longer than {} characters", super::limits::QUERY_CHARS);
+            self.0.push(FieldError::new(field, rule));
+        }
+        self
+    }
+
+    /// # Errors
+    /// All that is wrong.
+    pub fn done(self) -> Result<(), Problem> {
+        if self.0.is_empty() { Ok(()) } else { Err(Problem::invalid(self.0)) }
+    }
+}
+
+/// Whether the client wants `kind` rather than JSON: by `?format=` or by the first known type of `Accept`.
+pub fn wants(headers: &HeaderMap, format: Option<bool>, kind: &str) -> bool {
+    format.unwrap_or_else(|| {
+        let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let types = accept.split(',').map(|item| item.split(';').next().unwrap_or_default().trim());
+        types.into_iter().find(|item| *item == kind || *item == "application/json" || *item == "*/*")
+            == Some(kind)
+    })
+}
+
+/// A text answer.
+pub fn text(kind: &'static str, body: String) -> Response {
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], body).into_response()
+}

@@ -1,0 +1,119 @@
+//! Bad requests: each a clear problem, nothing changed.
+
+use axum::body::Body;
+use http::header;
+
+use crate::support::{Server, json, request};
+
+#[tokio::test]
+async fn what_cannot_be_read_is_refused_with_its_field() {
+    let server = Server::new().await;
+    let long = format!(r#"{{"name":"{}"}}"#, "a".repeat(1024 * 1024));
+    let mut seen = Vec::new();
+    for body in [
+        "{",
+        "[]",
+        r#"{"name":"a","command":["true"]} trailing"#,
+        r#"{"name":1,"command":["true"]}"#,
+        r#"{"name":"a","command":["true"],"replica":2}"#,
+        r#"{"name":"a","command":["true"],"fault_tolerance":{"policy":{"typ":"x"}}}"#,
+        r#"{"name":"a","command":["true"],"replicas":"2"}"#,
+        r#"{"name":"a","command":["true"],"fault_tolerance":{"max_task_restarts":-1}}"#,
+        r#"{"name":"","command":[],"kind":"rayjob","fault_tolerance":{"auto_failover":false,"hang_detection":{"enabled":true}}}"#,
+        long.as_str(),
+    ] {
+        let answer = server.post("/api/v1/jobs", body).await;
+        let shown: String = body.chars().take(60).collect();
+        seen.push(format!("{shown}\n{}", answer.problem()));
+    }
+    insta::assert_snapshot!(seen.join("\n\n"));
+    let jobs = server.get("/api/v1/jobs").await.json();
+    assert_eq!(jobs["total"], 0, "a refused request changes nothing");
+}
+
+#[tokio::test]
+async fn wrong_types_paths_methods_and_parameters_are_problems_too() {
+    let server = Server::new().await;
+    let mut seen = Vec::new();
+    for (method, path, kind, body) in [
+        ("POST", "/api/v1/jobs", "text/plain", "{}"),
+        ("POST", "/api/v1/jobs", "", "{}"),
+        ("GET", "/api/v1/job", "", ""),
+        ("POST", "/api/v1/jobs:import", "application/json", "{}"),
+        ("GET", "/api/v1/diagnoses", "", ""),
+        ("PUT", "/api/v1/jobs", "application/json", "{}"),
+        ("POST", "/api/v1/version", "", ""),
+        ("GET", "/api/v1/jobs/NOT_AN_ID", "", ""),
+        ("GET", "/api/v1/jobs/jabcdefghij2", "", ""),
+        ("GET", "/api/v1/jobs/jabcdefghij2/chain", "", ""),
+        ("GET", "/api/v1/jobs/jabcdefghij2/stream", "", ""),
+        ("GET", "/api/v1/tasks/demo-jabcdefghij2-1", "", ""),
+        ("GET", "/api/v1/tasks/demo-jabcdefghij2-1/logs?tail=9999", "", ""),
+        ("GET", "/api/v1/nodes/node-9", "", ""),
+        ("GET", "/api/v1/jobs?state=exploded", "", ""),
+        ("GET", "/api/v1/jobs?colour=red", "", ""),
+        ("GET", "/api/v1/jobs?limit=201", "", ""),
+        ("GET", "/api/v1/jobs?limit=x", "", ""),
+        ("GET", "/api/v1/jobs?cursor=nonsense", "", ""),
+        ("GET", "/api/v1/jobs/jabcdefghij2/chain?from=0&limit=1000", "", ""),
+        ("POST", "/api/v1/jobs/jabcdefghij2/stop", "application/json", r#"{"forse":true}"#),
+        ("POST", "/api/v1/jobs/jabcdefghij2/stop", "application/json", r#"{"force":"yes"}"#),
+        ("DELETE", "/api/v1/jobs/jabcdefghij2?force=maybe", "", ""),
+        ("PUT", "/api/v1/incidents/demo-jabcdefghij2-1-i1/feedback", "application/json", "{}"),
+        ("PUT", "/api/v1/incidents/demo-jabcdefghij2-1-i1/feedback", "application/json", r#"{"right":null}"#),
+    ] {
+        let mut sent = request(method, path);
+        if !kind.is_empty() {
+            sent = sent.header(header::CONTENT_TYPE, kind);
+        }
+        let answer = server.send(sent.body(Body::from(body)).unwrap()).await;
+        seen.push(format!("{method} {path} {body}\n{}", answer.problem()));
+    }
+    insta::assert_snapshot!(seen.join("\n\n"));
+}
+
+#[tokio::test]
+async fn a_long_search_is_refused() {
+    let server = Server::new().await;
+    let answer = server.get(&format!("/api/v1/jobs?q={}", "a".repeat(201))).await;
+    insta::assert_snapshot!(answer.problem());
+}
+
+#[tokio::test]
+async fn an_idempotency_key_makes_one_job_of_many_requests() {
+    let server = Server::new().await;
+    let body = r#"{"name":"once","command":["true"]}"#;
+    let send = async |key: &str, body: &str| {
+        let mut sent = json("POST", "/api/v1/jobs", body);
+        sent.headers_mut().insert("idempotency-key", key.parse().unwrap());
+        server.send(sent).await
+    };
+    let first = send("k1", body).await;
+    let again = send("k1", body).await;
+    assert_eq!((first.status, &first.text), (again.status, &again.text));
+    assert_eq!(first.header("location"), again.header("location"));
+    assert_eq!((first.header("idempotency-replayed"), again.header("idempotency-replayed")), ("", "true"));
+    let other = send("k2", body).await;
+    assert_ne!(first.text, other.text);
+    let reused = send("k1", r#"{"name":"twice","command":["true"]}"#).await;
+    insta::assert_snapshot!(reused.problem());
+    assert_eq!(server.get("/api/v1/jobs").await.json()["total"], 2);
+    // A refusal is an answer like others.
+    let refused = send("k3", "{}").await;
+    assert_eq!(send("k3", "{}").await.text, refused.text);
+    assert_eq!(send(&"k".repeat(256), body).await.status, 400);
+}
+
+#[tokio::test]
+async fn requests_with_one_key_at_the_same_time_make_one_job() {
+    let server = Server::new().await;
+    let send = async || {
+        let mut sent = json("POST", "/api/v1/jobs", r#"{"name":"race","command":["true"]}"#);
+        sent.headers_mut().insert("idempotency-key", "same".parse().unwrap());
+        server.send(sent).await.status.as_u16()
+    };
+    let answers = futures::future::join_all((0..8).map(|_| send())).await;
+    assert!(answers.iter().all(|status| [201, 409].contains(status)), "{answers:?}");
+    assert!(answers.contains(&201));
+    assert_eq!(server.get("/api/v1/jobs").await.json()["total"], 1);
+}

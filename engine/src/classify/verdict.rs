@@ -16,6 +16,11 @@ use crate::{
     time::Time,
 };
 
+/// A line that is older than the first death by more than this explains it no more, seconds: whatever it
+/// told, the program lived with it. Twice the longest usual time limit of a collective (30 minutes), the
+/// slowest way from a root to a death.
+const STALE_SECONDS: f64 = 3600.0;
+
 /// How one process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankExit {
@@ -110,10 +115,12 @@ impl<'a> Case<'a> {
         let mut failed: Vec<&RankExit> =
             input.exits.iter().filter(|exit| !exit.asked && !exit.exit.is_success()).collect();
         failed.sort_by_key(|exit| (exit.at, exit.rank));
+        let died_at = failed.first().map(|exit| exit.at);
+        let is_fresh = |line: &Evidence| died_at.is_none_or(|at| at.seconds_since(line.at) <= STALE_SECONDS);
         let mut lines: Vec<(&Evidence, &Signature)> = input
             .evidence
             .iter()
-            .filter(|line| line.role != Role::Advice)
+            .filter(|line| line.role != Role::Advice && is_fresh(line))
             .filter_map(|line| Some((line, Signatures::builtin().get(&line.signature)?)))
             .collect();
         lines.sort_by_key(|(line, _)| (line.at, line.line_number));

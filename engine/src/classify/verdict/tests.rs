@@ -218,3 +218,17 @@ fn the_order_of_reports_changes_nothing() {
     let reversed = input(3, exits.into_iter().rev().collect(), lines.into_iter().rev().collect(), vec![]);
     assert_eq!(straight, verdict(&reversed));
 }
+
+#[test]
+fn an_error_that_a_silent_rank_had_hours_ago_explains_nothing() {
+    let refused = line(1, 0, "socket-refused", "ConnectionRefusedError: [Errno 111] Connection refused");
+    let died = |at| {
+        let lines = vec![refused.clone(), line(0, at, "cuda-oom", OOM)];
+        verdict(&input(2, vec![exit(0, at, 1)], lines, vec![])).unwrap()
+    };
+    let hours_later = died(3 * 3600);
+    assert_eq!((hours_later.failure_type, hours_later.evidence.len()), (FailureType::OomGpu, 1));
+    let timeout = vec![refused.clone(), line(0, 1800, "nccl-watchdog-timeout", TIMEOUT)];
+    let half_an_hour_later = verdict(&input(2, vec![exit(0, 1800, -6)], timeout, vec![])).unwrap();
+    assert_eq!(half_an_hour_later.failure_type, FailureType::NetFabric);
+}

@@ -7,7 +7,7 @@ use engine::{
     classify::{EvidenceLog, Line, Progress},
     failure::{Evidence, Phase},
     ids::ReplicaName,
-    sync::{CheckpointEvent, Point, limits},
+    sync::{CheckpointEvent, Point, ReportBody, limits},
     time::Time,
 };
 
@@ -53,19 +53,6 @@ pub struct LastWords {
     pub phase: Phase,
     /// Lines that matched a signature, oldest first.
     pub evidence: Vec<Evidence>,
-}
-
-/// What is to be reported.
-#[derive(Debug, Default, PartialEq)]
-pub struct News {
-    /// Steps, oldest first.
-    pub points: Vec<Point>,
-    /// Checkpoints, oldest first.
-    pub checkpoints: Vec<CheckpointEvent>,
-    /// The phase, if it is another than was reported last.
-    pub phase: Option<Phase>,
-    /// Output that was not kept, in words.
-    pub losses: Vec<String>,
 }
 
 impl Findings {
@@ -130,18 +117,26 @@ impl Findings {
         LastWords { step, phase, evidence: evidence.take() }
     }
 
-    /// What is new since the last call.
-    pub fn take(&mut self) -> News {
-        let phase = self.phase.filter(|now| self.phase_told != Some(*now));
-        if phase.is_some() {
-            self.phase_told = phase;
+    /// What is new since the last call, as it happened: a checkpoint that was loaded comes before the steps that follow it.
+    pub fn take(&mut self) -> Vec<ReportBody> {
+        let mut news = Vec::new();
+        if let Some(phase) = self.phase.filter(|now| self.phase_told != Some(*now)) {
+            self.phase_told = Some(phase);
+            news.push(ReportBody::Phase { phase });
         }
-        News {
-            points: self.points.take(),
-            checkpoints: mem::take(&mut self.checkpoints),
-            phase,
-            losses: mem::take(&mut self.losses),
+        let points = self.points.take();
+        let first_step_at = points.first().map(|point| point.at);
+        let is_before = |event: &CheckpointEvent| first_step_at.is_none_or(|at| event.at <= at);
+        let (before, after): (Vec<_>, Vec<_>) =
+            mem::take(&mut self.checkpoints).into_iter().partition(is_before);
+        let report = |event| ReportBody::Checkpoint { event };
+        news.extend(before.into_iter().map(report));
+        if !points.is_empty() {
+            news.push(ReportBody::Progress { points });
         }
+        news.extend(after.into_iter().map(report));
+        news.extend(self.losses.drain(..).map(|text| ReportBody::LogLost { text }));
+        news
     }
 }
 
@@ -213,8 +208,13 @@ mod tests {
         Point { step, at: Time(millis * 1000), loss: None, samples: None, total: None }
     }
 
-    fn steps(news: &News) -> Vec<u64> {
-        news.points.iter().map(|p| p.step).collect()
+    fn points(news: Vec<ReportBody>) -> Vec<Point> {
+        let progress = |body| if let ReportBody::Progress { points } = body { Some(points) } else { None };
+        news.into_iter().filter_map(progress).flatten().collect()
+    }
+
+    fn steps(news: Vec<ReportBody>) -> Vec<u64> {
+        points(news).iter().map(|p| p.step).collect()
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
         for step in 1..=1000 {
             findings.step(0, 0, point(step, step as i64));
         }
-        let told = steps(&findings.take());
+        let told = steps(findings.take());
         assert_eq!((told[0], *told.last().unwrap()), (1, 1000));
         assert!(told.len() <= 21, "{}", told.len());
         assert_eq!(findings.last_words(0).step, Some(1000));
@@ -235,7 +235,7 @@ mod tests {
         findings.step(0, 0, Point { total: Some(9), ..point(1, 0) });
         findings.step(0, 0, Point { loss: Some(0.5), ..point(1, 1) });
         let one = Point { total: Some(9), loss: Some(0.5), ..point(1, 0) };
-        assert_eq!(findings.take().points, [one]);
+        assert_eq!(points(findings.take()), [one]);
     }
 
     #[test]
@@ -245,8 +245,7 @@ mod tests {
         assert!(!findings.step(2, 2, point(1, 100)));
         findings.step(3, 3, point(2, 200));
         findings.step(2, 2, point(2, 300));
-        let news = findings.take();
-        assert_eq!(news.points, [point(1, 100), point(2, 300)]);
+        assert_eq!(points(findings.take()), [point(1, 100), point(2, 300)]);
         assert_eq!(findings.last_words(3).step, Some(2));
     }
 
@@ -255,11 +254,24 @@ mod tests {
         let mut findings = Findings::default();
         findings.phase(0, Phase::Loading);
         findings.loss("disk full".to_owned());
-        let news = findings.take();
-        assert_eq!(news.phase, Some(Phase::Loading));
-        assert_eq!(news.losses, ["disk full"]);
+        let lost = ReportBody::LogLost { text: "disk full".to_owned() };
+        assert_eq!(findings.take(), [ReportBody::Phase { phase: Phase::Loading }, lost]);
         findings.phase(0, Phase::Loading);
-        assert_eq!(findings.take(), News::default());
+        assert_eq!(findings.take(), []);
+    }
+
+    #[test]
+    fn news_comes_as_it_happened() {
+        let mut findings = Findings::default();
+        let event =
+            |millis: i64, loaded| CheckpointEvent { at: Time(millis * 1000), loaded, step: None, path: None };
+        findings.checkpoint(event(1, true));
+        findings.step(0, 0, point(7, 2));
+        findings.checkpoint(event(3, false));
+        let news = findings.take();
+        assert_eq!(news[1], ReportBody::Checkpoint { event: event(1, true) });
+        assert_eq!(news[2], ReportBody::Progress { points: vec![point(7, 2)] });
+        assert_eq!(news[3], ReportBody::Checkpoint { event: event(3, false) });
     }
 
     #[test]
@@ -268,7 +280,7 @@ mod tests {
         for step in 0..5000 {
             findings.step(0, 0, point(step, step as i64 * 100));
         }
-        let told = steps(&findings.take());
+        let told = steps(findings.take());
         assert!(told.len() <= limits::POINTS);
         assert_eq!((told[0], *told.last().unwrap()), (0, 4999));
     }

@@ -189,21 +189,14 @@ impl Running {
 
     /// Reports what the output told since the last time.
     pub fn report_news(&mut self, state: &State, now: Instant) {
-        let news = self.capture.findings().take();
         self.news_at = now + NEWS_INTERVAL;
-        let report = |body| state.report(self.launch.number, body);
-        if let Some(phase) = news.phase {
-            report(ReportBody::Phase { phase });
-        }
-        if !news.points.is_empty() {
-            report(ReportBody::Progress { points: news.points });
-        }
-        for event in news.checkpoints {
-            report(ReportBody::Checkpoint { event });
-        }
-        for text in news.losses {
-            tracing::warn!("launch {}: {text}", self.launch.number);
-            report(ReportBody::LogLost { text });
+        // Taken first: nobody may wait for the findings while reports are written to the disk.
+        let news = self.capture.findings().take();
+        for body in news {
+            if let ReportBody::LogLost { text } = &body {
+                tracing::warn!("launch {}: {text}", self.launch.number);
+            }
+            state.report(self.launch.number, body);
         }
     }
 

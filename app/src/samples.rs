@@ -7,16 +7,15 @@ use engine::{
     ids::{IncidentId, JobId, NodeName, ReplicaName, TaskId},
     job::{FaultTolerance, JobKind, JobSpec},
     record::{
-        Action, AttemptCause, AttemptRecord, AttemptResult, Budget, Budgets, Clock, Cost, DecisionRecord, Diagnostics,
-        EventKind, EventRecord, IncidentRecord, LaunchCause, LaunchRecord, Ledger, NodeCounts, Proof, ProofVerdict, Queue, QueueReason, State,
-        StepRange, Substate, Summary, Used, WhyNot,
+        Action, AttemptCause, AttemptRecord, AttemptResult, Budget, Budgets, Clock, Cost, DecisionRecord,
+        Diagnostics, IncidentRecord, LaunchCause, LaunchRecord, Ledger, NodeCounts, Proof, ProofVerdict,
+        Queue, QueueReason, State, StepRange, Substate, Summary, Used, WhyNot,
     },
     time::Time,
 };
 
 use crate::console::{
-    AttemptView, ChainView, CheckpointMark, EventsPage, ExcludedNode, JobMay, JobView, LogLevel, LogLine, LogPage,
-    LogQuery, MetricPoint, MetricsView,
+    AttemptView, ChainView, CheckpointMark, ExcludedNode, JobMay, JobView, MetricPoint, MetricsView,
 };
 
 /// 29 Nov 2026, 08:00:00 UTC.
@@ -27,7 +26,8 @@ pub fn at(seconds: i64) -> Time {
     Time((START + seconds) * 1_000_000)
 }
 
-fn minute(minutes: f64) -> Time {
+/// So many minutes after the job began.
+pub fn minute(minutes: f64) -> Time {
     at((minutes * 60.0) as i64)
 }
 
@@ -45,7 +45,8 @@ fn node(n: u32) -> NodeName {
     NodeName::new(format!("node-{n:02}")).expect("a sample name is a node name")
 }
 
-fn replica(name: &str) -> ReplicaName {
+/// A replica by its name.
+pub fn replica(name: &str) -> ReplicaName {
     ReplicaName::new(name).expect("a sample name is a DNS label")
 }
 
@@ -140,7 +141,12 @@ fn incident_of(attempt: u32, number: u32, seconds: i64) -> IncidentRecord {
             next_at: None,
             next_task_id: None,
         },
-        clock: Clock { noticed_at: at(seconds), submitted_at: Some(at(seconds + 1)), resources_at: None, first_step_at: None },
+        clock: Clock {
+            noticed_at: at(seconds),
+            submitted_at: Some(at(seconds + 1)),
+            resources_at: None,
+            first_step_at: None,
+        },
         cost: Cost::default(),
         right: None,
     }
@@ -166,7 +172,14 @@ fn hang(attempt: u32, step: u64, minutes: f64, next: f64) -> IncidentRecord {
     i.confidence = Confidence::Medium;
     i.cascade_ranks = 31;
     i.fault = "No progress for 720 s; rank 5 was one collective behind".to_owned();
-    i.root = Some(Root { replica: replica("master-0"), rank: Some(5), node: Some(node(3)), line: None, exit_code: None, signal: None });
+    i.root = Some(Root {
+        replica: replica("master-0"),
+        rank: Some(5),
+        node: Some(node(3)),
+        line: None,
+        exit_code: None,
+        signal: None,
+    });
     i.decision.rule = "comm-hang-in-place".to_owned();
     i.decision.policy_version = 12;
     i.decision.reason = "Restarted in place; this creates no new task.".to_owned();
@@ -193,7 +206,10 @@ fn lost_gpu() -> IncidentRecord {
     i.step = Some(24_300);
     i.cascade_ranks = 31;
     i.fault = "Xid 79 on node-07, rank 14".to_owned();
-    i.hint = Some("Have node-07 checked: the GPU has left the bus. A reboot brings it back only for a while.".to_owned());
+    i.hint = Some(
+        "Have node-07 checked: the GPU has left the bus. A reboot brings it back only for a while."
+            .to_owned(),
+    );
     i.root = Some(Root {
         replica: replica("worker-0"),
         rank: Some(14),
@@ -203,10 +219,42 @@ fn lost_gpu() -> IncidentRecord {
         signal: Some(Signal::ABRT),
     });
     i.evidence = vec![
-        line(14, 88_412, Role::Root, "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', GPU has fallen off the bus.", "xid-79", kind, i.at),
-        line(8, 88_421, Role::Cascade, "[rank8] NCCL WARN NET/IB: Got completion from peer 10.0.7.14 with status=12", "nccl-peer-gone", FailureType::NetFabric, i.at),
-        line(9, 88_422, Role::Cascade, "[rank9] NCCL WARN NET/IB: Got completion from peer 10.0.7.14 with status=12", "nccl-peer-gone", FailureType::NetFabric, i.at),
-        line(10, 88_423, Role::Cascade, "[rank10] connection closed by remote peer", "nccl-peer-gone", FailureType::NetFabric, i.at),
+        line(
+            14,
+            88_412,
+            Role::Root,
+            "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', GPU has fallen off the bus.",
+            "xid-79",
+            kind,
+            i.at,
+        ),
+        line(
+            8,
+            88_421,
+            Role::Cascade,
+            "[rank8] NCCL WARN NET/IB: Got completion from peer 10.0.7.14 with status=12",
+            "nccl-peer-gone",
+            FailureType::NetFabric,
+            i.at,
+        ),
+        line(
+            9,
+            88_422,
+            Role::Cascade,
+            "[rank9] NCCL WARN NET/IB: Got completion from peer 10.0.7.14 with status=12",
+            "nccl-peer-gone",
+            FailureType::NetFabric,
+            i.at,
+        ),
+        line(
+            10,
+            88_423,
+            Role::Cascade,
+            "[rank10] connection closed by remote peer",
+            "nccl-peer-gone",
+            FailureType::NetFabric,
+            i.at,
+        ),
     ];
     i.decision = DecisionRecord {
         action: Action::Resubmit,
@@ -241,7 +289,15 @@ fn second_hang() -> IncidentRecord {
     i.id = IncidentId::of_attempt(&task(2), 2);
     i.launch = 1;
     i.fault = "NCCL watchdog after 600 s on rank 9".to_owned();
-    i.evidence = vec![line(9, 9_120, Role::Root, "[Rank 9] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=812406, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600043 ms", "nccl-watchdog", FailureType::CommHang, i.at)];
+    i.evidence = vec![line(
+        9,
+        9_120,
+        Role::Root,
+        "[Rank 9] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=812406, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600043 ms",
+        "nccl-watchdog",
+        FailureType::CommHang,
+        i.at,
+    )];
     i.decision.action = Action::Resubmit;
     i.decision.rule = "comm-hang-resubmit".to_owned();
     i.decision.reason = "Not in place: 1 of 1 in-place restarts after hangs is used.".to_owned();
@@ -250,7 +306,12 @@ fn second_hang() -> IncidentRecord {
     i.decision.avoid = vec![node(11)];
     i.decision.next_task_id = Some(task(3));
     (i.clock.resources_at, i.clock.first_step_at) = (None, None);
-    i.cost = Cost { detect_seconds: Some(600.0), redone_steps: None, accelerator_seconds: Some(6.9 * 3600.0), ..Cost::default() };
+    i.cost = Cost {
+        detect_seconds: Some(600.0),
+        redone_steps: None,
+        accelerator_seconds: Some(6.9 * 3600.0),
+        ..Cost::default()
+    };
     i
 }
 
@@ -319,10 +380,8 @@ pub fn chain() -> ChainView {
     first.attempt.nodes = vec![node(3), node(7), node(9), node(12)];
     (first.attempt.started_at, first.attempt.ended_at) = (Some(at(20)), Some(at(186 * 60 + 2)));
     first.attempt.hang_restarts = 1;
-    first.launches = vec![
-        resumed(0, 0.4, 120.0, (0, 15_120), 1_000),
-        resumed(1, 120.2, 186.0, (15_000, 24_300), 16_000),
-    ];
+    first.launches =
+        vec![resumed(0, 0.4, 120.0, (0, 15_120), 1_000), resumed(1, 120.2, 186.0, (15_000, 24_300), 16_000)];
     first.incidents = vec![hang(1, 15_120, 120.2, 120.3), lost_gpu()];
     blame(&mut first);
     let mut second = attempt(2, State::Failed, Some(AttemptResult::Resubmitted));
@@ -384,24 +443,35 @@ pub fn running() -> ChainView {
     only.launches = vec![launch];
     let mut chain = chain_of(vec![only], State::Running, Used { used: 0, allowed: 2 });
     chain.now = minute(64.0);
-    chain.ledger = Ledger { kept: 32.0 * 3600.0, starting: 1.9 * 3600.0, ettr: Some(0.944), ..Ledger::default() };
+    chain.ledger =
+        Ledger { kept: 32.0 * 3600.0, starting: 1.9 * 3600.0, ettr: Some(0.944), ..Ledger::default() };
     chain
 }
 
 /// The same error at the same step twice: a rule ended it.
 pub fn fail_fast() -> ChainView {
     let mut only = attempt(1, State::Failed, Some(AttemptResult::FailFast));
-    only.launches = vec![resumed(0, 1.0, 12.0, (0, 1_200), 1_000), resumed(1, 12.1, 17.0, (1_000, 1_200), 1_100)];
+    only.launches =
+        vec![resumed(0, 1.0, 12.0, (0, 1_200), 1_000), resumed(1, 12.1, 17.0, (1_000, 1_200), 1_100)];
     let mut first = incident(1, 720);
     first.step = Some(1_200);
     let mut second = incident(2, 1_020);
     second.step = Some(1_200);
     second.repeats = true;
-    second.evidence = vec![line(0, 412, Role::Root, "ValueError: <b>shape</b> mismatch: (8, 4096) and (8, 4095)", "python-error", FailureType::AppError, at(1_020))];
+    second.evidence = vec![line(
+        0,
+        412,
+        Role::Root,
+        "ValueError: <b>shape</b> mismatch: (8, 4096) and (8, 4095)",
+        "python-error",
+        FailureType::AppError,
+        at(1_020),
+    )];
     second.decision = DecisionRecord {
         action: Action::FailFast,
         rule: "app-error-repeats".to_owned(),
-        reason: "The same error came at the same step twice, so another try would fail the same way.".to_owned(),
+        reason: "The same error came at the same step twice, so another try would fail the same way."
+            .to_owned(),
         charged: Budget::None,
         before: 0,
         after: 0,
@@ -460,15 +530,26 @@ pub fn long() -> ChainView {
             if last {
                 view.launches[0].ended_at = Some(minute(from + 2.0));
                 view.launches.extend((1..9).map(|l| {
-                    let mut one = resumed(l, from + f64::from(l) * 2.0, from + f64::from(l) * 2.0 + 1.9, (steps, steps + 60), steps);
-                    if l == 8 { one.ended_at = None }
+                    let mut one = resumed(
+                        l,
+                        from + f64::from(l) * 2.0,
+                        from + f64::from(l) * 2.0 + 1.9,
+                        (steps, steps + 60),
+                        steps,
+                    );
+                    if l == 8 {
+                        one.ended_at = None
+                    }
                     one
                 }));
-                view.incidents = (1..9).map(|i| {
-                    let mut one = incident_of(n, i, (from * 60.0) as i64 + i64::from(i) * 120);
-                    (one.decision.before, one.decision.after, one.decision.allowed) = (i - 1, i, Some(20));
-                    one
-                }).collect();
+                view.incidents = (1..9)
+                    .map(|i| {
+                        let mut one = incident_of(n, i, (from * 60.0) as i64 + i64::from(i) * 120);
+                        (one.decision.before, one.decision.after, one.decision.allowed) =
+                            (i - 1, i, Some(20));
+                        one
+                    })
+                    .collect();
             } else {
                 let mut i = incident_of(n, 1, ((from + 28.0) * 60.0) as i64);
                 i.step = Some(steps + 560);
@@ -490,8 +571,10 @@ pub fn long() -> ChainView {
 /// The head that belongs to a chain.
 pub fn job(chain: &ChainView) -> JobView {
     let newest = chain.attempts.last();
-    let reached = chain.attempts.iter().flat_map(|a| &a.launches).filter_map(|l| l.steps).map(|s| s.last).max();
-    let saved = chain.attempts.iter().flat_map(|a| &a.launches).filter_map(|l| l.proof.new_checkpoint.step).max();
+    let reached =
+        chain.attempts.iter().flat_map(|a| &a.launches).filter_map(|l| l.steps).map(|s| s.last).max();
+    let saved =
+        chain.attempts.iter().flat_map(|a| &a.launches).filter_map(|l| l.proof.new_checkpoint.step).max();
     let ended = chain.state.is_terminal();
     JobView {
         job_id: chain.job_id.clone(),
@@ -538,14 +621,16 @@ pub fn job(chain: &ChainView) -> JobView {
 pub fn metrics(chain: &ChainView) -> MetricsView {
     let mut points = Vec::new();
     let mut checkpoints = Vec::new();
-    let launches: Vec<_> = chain.attempts.iter().flat_map(|a| a.launches.iter().map(move |l| (a, l))).collect();
+    let launches: Vec<_> =
+        chain.attempts.iter().flat_map(|a| a.launches.iter().map(move |l| (a, l))).collect();
     for (i, (view, launch)) in launches.iter().enumerate() {
         let Some((steps, from)) = launch.steps.zip(launch.started_at) else { continue };
         let back = launches[i + 1..]
             .iter()
             .find_map(|(_, l)| l.proof.checkpoint.step.or(l.proof.checkpoint.expected))
             .unwrap_or(u64::MAX);
-        let stride = ((steps.last - steps.first) / 150).max(1);
+        // The backend gives at most 2,000 points.
+        let stride = ((steps.last - steps.first) * launches.len() as u64 / 1_800).max(1);
         for step in (steps.first..=steps.last).step_by(stride as usize) {
             let wave = ((step * 7919) % 97) as f64 / 97.0;
             points.push(MetricPoint {
@@ -553,7 +638,10 @@ pub fn metrics(chain: &ChainView) -> MetricsView {
                 launch: launch.number,
                 step,
                 at: Time(from.micros() + ((step - steps.first) * 400_000) as i64),
-                value: 2.0 + 6.5 / (1.0 + step as f64 / 2_500.0) + wave * 0.12 + if step > back { 0.15 } else { 0.0 },
+                value: 2.0
+                    + 6.5 / (1.0 + step as f64 / 2_500.0)
+                    + wave * 0.12
+                    + if step > back { 0.15 } else { 0.0 },
                 kept: step <= back,
             });
         }
@@ -563,54 +651,4 @@ pub fn metrics(chain: &ChainView) -> MetricsView {
         }));
     }
     MetricsView { points, checkpoints }
-}
-
-/// A log whose line 88,412 is the evidence of the lost GPU.
-pub fn log(query: &LogQuery) -> LogPage {
-    const TOTAL: u64 = 88_427;
-    let last = query.from.map_or(TOTAL, |from| (from + 199).min(TOTAL));
-    let first = query.from.unwrap_or(TOTAL + 1 - u64::from(query.tail.unwrap_or(200))).max(1);
-    let text = |n: u64| match n {
-        88_412 => (LogLevel::Error, "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', GPU has fallen off the bus.".to_owned()),
-        88_413 => (LogLevel::Error, "terminate called after throwing an instance of 'c10::DistBackendError'".to_owned()),
-        88_421..=88_422 => (LogLevel::Warning, "NCCL WARN NET/IB: Got completion from peer 10.0.7.14 with status=12, connection closed by remote peer, and this line goes on for longer than any screen is wide".to_owned()),
-        n => (LogLevel::Info, format!("step {} | loss 2.301 | lr 2.91e-04 | <b>8.03e+04</b> tok/s", n % 24_300)),
-    };
-    let lines = (first..=last)
-        .map(|n| {
-            let (level, text) = text(n);
-            LogLine { n, at: Time(minute(186.0).micros() + (n as i64 - 88_412) * 71_000), rank: Some(14), level, text }
-        })
-        .filter(|l| query.level.is_none_or(|level| l.level >= level))
-        .filter(|l| query.q.as_ref().is_none_or(|q| l.text.to_lowercase().contains(&q.to_lowercase())))
-        .collect();
-    LogPage {
-        replica: query.replica.clone().unwrap_or_else(|| replica("worker-0")),
-        launch: query.launch.unwrap_or(1),
-        replicas: ["master-0", "worker-0", "worker-1", "worker-2"].map(replica).to_vec(),
-        launches: vec![0, 1],
-        lines,
-        next: (last < TOTAL).then_some(last + 1),
-        total: Some(TOTAL),
-    }
-}
-
-/// Some history.
-pub fn events() -> EventsPage {
-    let event = |seconds: i64, kind, attempt, by: &str, text: &str| EventRecord {
-        at: at(seconds),
-        kind,
-        task_id: Some(task(attempt)),
-        by: by.to_owned(),
-        text: text.to_owned(),
-    };
-    let items = vec![
-        event(20_721, EventKind::Decision, 3, "holdfast", "Resubmitted as attempt 3; avoids node-07 and node-11. Task restarts 1 to 2 of 2."),
-        event(20_060, EventKind::Incident, 2, "holdfast", "COMM_HANG: NCCL watchdog after 600 s on rank 9"),
-        event(19_300, EventKind::Progress, 2, "holdfast", "Checkpoint 40,000 written to /vol/ckpt/7b/step-40000"),
-        event(18_962, EventKind::Progress, 2, "holdfast", "Steps advance past 39,150: the in-place restart is a recovery"),
-        event(11_163, EventKind::Scheduling, 2, "cluster", "0/16 nodes are available: 12 insufficient slots"),
-        event(0, EventKind::Person, 1, "user-1", "Created"),
-    ];
-    EventsPage { total: 58, next_cursor: Some("20721".to_owned()), items }
 }

@@ -134,11 +134,11 @@ impl Console for Sample {
     }
 
     async fn logs(&self, _: &Caller, _: &TaskId, query: &LogQuery) -> Result<LogPage, AppError> {
-        Ok(chains::samples::log(query))
+        Ok(chains::log(query))
     }
 
     async fn events(&self, _: &Caller, _: &JobId, _: &EventsQuery) -> Result<EventsPage, AppError> {
-        Ok(chains::samples::events())
+        Ok(chains::events())
     }
 
     async fn metrics(&self, _: &Caller, id: &JobId, _: &MetricsQuery) -> Result<MetricsView, AppError> {

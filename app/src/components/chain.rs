@@ -83,17 +83,33 @@ impl Context<'_> {
         let queue = a.queue.as_ref().filter(|_| a.started_at.is_none() && !a.state.is_terminal());
         let times = match (a.submitted_at, a.ended_at) {
             (Some(from), Some(to)) => {
-                format!("{}–{}, {}", self.short(from), self.short(to), format::duration(to.seconds_since(from)))
+                format!(
+                    "{}–{}, {}",
+                    self.short(from),
+                    self.short(to),
+                    format::duration(to.seconds_since(from))
+                )
             }
             (Some(from), None) => {
-                format!("since {}, {}", self.short(from), format::duration(self.chain.now.seconds_since(from)))
+                format!(
+                    "since {}, {}",
+                    self.short(from),
+                    format::duration(self.chain.now.seconds_since(from))
+                )
             }
             (None, _) => "not submitted yet".to_owned(),
         };
         view! {
             <li
                 id=a.task_id.to_string()
-                class="relative pl-9.5 before:absolute before:top-6.5 before:-bottom-0.5 before:left-3 before:w-0.5 before:bg-rule before:content-['']"
+                class=format!(
+                    "relative pl-9.5 before:absolute before:top-6.5 before:left-3 before:content-[''] {}",
+                    if newest {
+                        "before:-bottom-3.5 before:border-l-2 before:border-dotted before:border-edge"
+                    } else {
+                        "before:-bottom-0.5 before:w-0.5 before:bg-rule"
+                    },
+                )
                 aria-current=(a.number == self.selected).then_some("true")
             >
                 <span
@@ -107,14 +123,14 @@ impl Context<'_> {
                 </span>
                 <div class="flex min-h-6.5 flex-wrap items-center gap-x-2 gap-y-0.5">
                     <h3>{format!("Attempt {}", a.number)}</h3>
-                    <a class="font-mono text-xs" href=paths::attempt(&self.job.job_id, &a.task_id)>
-                        {a.task_id.to_string()}
+                    <a class="font-mono text-xs" href=paths::attempt(&self.job.job_id, &a.task_id) title=a.task_id.to_string()>
+                        {story::short_id(&a.task_id)}
                     </a>
                     {(a.number == 1).then(|| view! { <Tag text="original" /> })}
                     {(newest && a.number > 1).then(|| view! { <Tag text="newest" /> })} <StateBadge state=a.state />
                     <span class="ml-auto text-ink-3 max-sm:ml-0 max-sm:w-full">{times}</span>
                 </div>
-                {(!view.launches.is_empty()).then(|| self.launches(view))}
+                {(!view.launches.is_empty() && queue.is_none()).then(|| self.launches(view))}
                 {queue.map(|queue| why_queued(queue))}
                 {a.exit_checkpoint.as_ref().map(|exit| {
                     let step = exit.step.map(|step| format!(" at step {}", format::count(step))).unwrap_or_default();
@@ -232,13 +248,15 @@ impl Context<'_> {
     fn hop_after(&self, view: &AttemptView) -> Option<AnyView> {
         let next = self.chain.attempts.iter().find(|a| a.attempt.number == view.attempt.number + 1)?;
         let next = &next.attempt;
-        let incident = view.incidents.iter().rev().find(|i| i.decision.next_task_id.as_ref() == Some(&next.task_id));
+        let incident =
+            view.incidents.iter().rev().find(|i| i.decision.next_task_id.as_ref() == Some(&next.task_id));
         let automatic = next.cause == AttemptCause::Failure;
         let charged = incident
             .map(|i| &i.decision)
             .filter(|d| automatic && d.charged == Budget::TaskRestarts)
             .map(|d| Used { used: d.after, allowed: d.allowed.unwrap_or(d.after) });
-        let mut facts = vec![next.submitted_at.map_or("not submitted yet".to_owned(), |at| format::clock(at, self.zone))];
+        let mut facts =
+            vec![next.submitted_at.map_or("not submitted yet".to_owned(), |at| format::clock(at, self.zone))];
         if let (Some(from), Some(to)) = (next.submitted_at, next.started_at) {
             facts.push(format!("queued {}", format::duration(to.seconds_since(from))));
         }
@@ -354,7 +372,9 @@ fn launch_end(view: &AttemptView, launch: &LaunchRecord, incident: Option<&Incid
         return view! { <Bare tone=Tone::Red mark=Mark::Failed text={word} /> }.into_any();
     }
     match (launch.started_at, launch.ended_at, view.attempt.state) {
-        (_, Some(_), State::Succeeded) => view! { <Bare tone=Tone::Green mark=Mark::Ok text="finished" /> }.into_any(),
+        (_, Some(_), State::Succeeded) => {
+            view! { <Bare tone=Tone::Green mark=Mark::Ok text="finished" /> }.into_any()
+        }
         (_, Some(_), _) => view! { <Bare tone=Tone::Grey mark=Mark::Stopped text="ended" /> }.into_any(),
         (Some(_), None, _) => view! { <Bare tone=Tone::Blue mark=Mark::Running text="running" /> }.into_any(),
         (None, None, _) => view! { <Bare tone=Tone::Blue mark=Mark::Starting text="starting" /> }.into_any(),
@@ -391,7 +411,10 @@ fn why_queued(queue: &engine::record::Queue) -> AnyView {
 
 /// Squares for at most 64 nodes: filled = busy, crossed = avoided, hollow = free.
 fn node_squares(counts: engine::record::NodeCounts) -> AnyView {
-    let words = format!("{} nodes = {} busy + {} avoided + {} free", counts.total, counts.busy, counts.avoided, counts.free);
+    let words = format!(
+        "{} nodes = {} busy + {} avoided + {} free",
+        counts.total, counts.busy, counts.avoided, counts.free
+    );
     let squares = (counts.total <= 64).then(|| {
         let one = |i: u32| {
             let (x, y) = (f64::from(i % 16) * 18.0 + 0.75, f64::from(i / 16) * 18.0 + 0.75);
@@ -419,4 +442,52 @@ fn node_squares(counts: engine::record::NodeCounts) -> AnyView {
         <p class="text-xs text-ink-3">{words.clone()}</p>
     }
     .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    fn html(chain: &ChainView, from: Option<u32>) -> String {
+        let (job, chain) = (samples::job(chain), chain.clone());
+        Owner::new().with(|| view! { <Chain job chain from selected=1 /> }.to_html())
+    }
+
+    #[test]
+    fn every_ending_is_drawn_with_its_words() {
+        for (chain, wanted) in [
+            (samples::budget_zero(), "Maximum Task Restart Attempts is 0."),
+            (samples::fail_fast(), "Failed fast: rule app-error-repeats"),
+            (samples::stopped(), "Stopped by user-1; a manual stop is never resubmitted."),
+            (samples::chain(), "All 2 task restarts are used. If attempt 3 fails, the chain ends here."),
+            (samples::running(), "2 task restarts left"),
+        ] {
+            let html = html(&chain, None);
+            assert!(html.contains(wanted), "{wanted} is missing in {html}");
+        }
+    }
+
+    #[test]
+    fn launches_stand_inside_their_attempt_and_resubmissions_between_attempts() {
+        let html = html(&samples::chain(), None);
+        for wanted in [
+            "in place 1 of 1",
+            "Resubmitted automatically",
+            "1 of 2 used, 1 left",
+            "Why still queued",
+            "stalled",
+        ] {
+            assert!(html.contains(wanted), "{wanted} is missing in {html}");
+        }
+        assert_eq!(html.matches("aria-current=\"true\"").count(), 1);
+        assert!(!html.contains("style="), "the content security policy forbids style attributes");
+    }
+
+    #[test]
+    fn a_long_chain_links_to_what_it_folds() {
+        let html = html(&samples::long(), None);
+        assert!(html.contains("33 folded") && html.contains("?from=3"), "{html}");
+        assert!(html.contains("launches folded"));
+    }
 }

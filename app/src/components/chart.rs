@@ -23,10 +23,12 @@ const ABOVE: f64 = 28.0;
 const LENS_HEIGHT: f64 = 56.0;
 /// Lenses that are drawn: the last ones.
 const LENSES: usize = 4;
-/// Marks closer than this, in percent, share one number.
+/// Marks closer than this, in percent, are one line.
+const LINE_ROOM: f64 = 0.4;
+/// A number needs this much room, in percent.
 const MARK_ROOM: f64 = 3.0;
 /// A mark's words need this much room, in percent.
-const FLAG_ROOM: f64 = 14.0;
+const FLAG_ROOM: f64 = 11.0;
 
 /// The curve with its marks.
 #[component]
@@ -171,7 +173,10 @@ impl Reader {
             None => points.last().cloned(),
         });
         let Some(point) = point else { return String::new() };
-        let attempt = tasks.iter().position(|t| *t == point.task_id).map_or(String::new(), |i| format!("attempt {}, ", i + 1));
+        let attempt = tasks
+            .iter()
+            .position(|t| *t == point.task_id)
+            .map_or(String::new(), |i| format!("attempt {}, ", i + 1));
         let ghost = if point.kept { "" } else { ", made again later" };
         let prefix = if chosen.is_some() { "" } else { "Last: " };
         format!(
@@ -192,7 +197,8 @@ fn nearest(points: &[MetricPoint], at: f64, axis: MetricsAxis) -> Option<usize> 
 }
 
 fn curve(kept: bool, path: &str) -> AnyView {
-    let (class, dash) = if kept { ("fill-none stroke-kept", None) } else { ("fill-none stroke-ghost", Some("3 3")) };
+    let (class, dash) =
+        if kept { ("fill-none stroke-kept", None) } else { ("fill-none stroke-ghost", Some("3 3")) };
     view! {
         <path
             class=class
@@ -208,6 +214,7 @@ fn curve(kept: bool, path: &str) -> AnyView {
 }
 
 fn y_axis(plot: &Plot) -> AnyView {
+    let step = plot.y.ticks.windows(2).map(|pair| pair[1] - pair[0]).next().unwrap_or(1.0);
     plot.y
         .ticks
         .iter()
@@ -217,7 +224,7 @@ fn y_axis(plot: &Plot) -> AnyView {
             view! {
                 <line class="stroke-hair" x1="0" x2="100%" y1=y y2=y />
                 <text class="fill-ink-3 text-xs" x="100%" y=y - 5.5 text-anchor="end">
-                    {number(*tick)}
+                    {tick_label(*tick, step)}
                 </text>
             }
         })
@@ -234,13 +241,17 @@ fn x_axis(plot: &Plot, axis: MetricsAxis, zone: Zone) -> AnyView {
         .enumerate()
         .map(|(i, tick)| {
             let percent = plot.left_percent(*tick);
-            let anchor = if percent < 2.0 { "start" } else if percent > 98.0 { "end" } else { "middle" };
+            let anchor = if percent < 2.0 {
+                "start"
+            } else if percent > 98.0 {
+                "end"
+            } else {
+                "middle"
+            };
             let class = if i % 3 == 0 { "fill-ink-3 text-xs" } else { "fill-ink-3 text-xs max-sm:hidden" };
             let text = match axis {
                 MetricsAxis::Step => thousands(*tick),
-                MetricsAxis::Clock => {
-                    format::clock_short(engine::time::Time((*tick * 1e6) as i64), zone)
-                }
+                MetricsAxis::Clock => format::clock_short(engine::time::Time((*tick * 1e6) as i64), zone),
             };
             view! {
                 <text class=class x=format!("{percent:.2}%") y=bottom + 20.0 text-anchor=anchor>
@@ -261,10 +272,23 @@ fn thousands(step: f64) -> String {
     let step = step.max(0.0) as u64;
     if step >= 1_000 && step % 500 == 0 {
         let tenths = step / 100;
-        if tenths % 10 == 0 { format!("{}k", format::count(step / 1_000)) } else { format!("{}.{}k", tenths / 10, tenths % 10) }
+        if tenths % 10 == 0 {
+            format!("{}k", format::count(step / 1_000))
+        } else {
+            format!("{}.{}k", tenths / 10, tenths % 10)
+        }
     } else {
         format::count(step)
     }
+}
+
+/// A tick with the digits that its distance to the next one needs, the same for all.
+fn tick_label(tick: f64, step: f64) -> String {
+    if !(1e-4..1e6).contains(&step) {
+        return format!("{tick:.1e}");
+    }
+    let digits = (-step.log10().floor()).max(0.0) as usize;
+    format!("{tick:.digits$}")
 }
 
 /// A value with as many digits as help.
@@ -309,45 +333,85 @@ fn marks(plot: &Plot, recoveries: &[Recovery], axis: MetricsAxis) -> AnyView {
         .map(|(x, r)| (plot.left_percent(x), r))
         .collect();
     places.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut numbered = f64::NEG_INFINITY;
+    // A line that cannot be told from the one before adds nothing.
+    places.dedup_by(|next, before| next.0 - before.0 < LINE_ROOM);
     let bottom = ABOVE + plot.height;
+    let mut taken = f64::NEG_INFINITY;
     let mut drawn = Vec::new();
     for (i, (percent, recovery)) in places.iter().enumerate() {
-        let shows_number = percent - numbered >= MARK_ROOM;
-        let room = places.get(i + 1).map_or(100.0 - percent, |next| next.0 - percent);
-        if shows_number {
-            numbered = *percent;
-        }
-        let x = format!("{percent:.2}%");
-        let (class, dash) =
-            if recovery.in_place { ("stroke-violet", Some("1.5 3")) } else { ("stroke-ink-2", None) };
-        let left = room < FLAG_ROOM && (i == 0 || percent - places[i - 1].0 >= FLAG_ROOM);
-        let flag = shows_number && (left || room >= FLAG_ROOM);
-        let (cx, text_x, anchor) = if left { (-12.0, -25.0, "end") } else { (12.0, 25.0, "start") };
-        drawn.push(view! {
-            <line class=class stroke-dasharray=dash stroke-width="1.5" x1=x.clone() x2=x.clone() y1="22" y2=bottom />
-            {shows_number
-                .then(|| {
-                    view! {
-                        <svg x=x overflow="visible">
-                            <circle class="fill-page stroke-edge" cx=cx cy="9" r="8" />
-                            <text class="fill-ink text-[11px] font-medium" x=cx y="13" text-anchor="middle">
-                                {recovery.number}
-                            </text>
-                            {flag
-                                .then(|| {
-                                    view! {
-                                        <text class="fill-ink text-xs max-sm:hidden" x=text_x y="13" text-anchor=anchor>
-                                            {recovery.title().to_lowercase()}
-                                        </text>
-                                    }
-                                })}
-                        </svg>
-                    }
-                })}
-        });
+        let room = places.get(i + 1).map_or(100.0 + MARK_ROOM - percent, |next| next.0 - percent);
+        let flag = Flag::place(*percent, taken, room);
+        taken = flag.end(*percent).max(taken);
+        drawn.push(mark(*percent, recovery, flag, bottom));
     }
     drawn.into_iter().collect_view().into_any()
+}
+
+/// What stands above a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flag {
+    /// Nothing: its neighbours leave no room.
+    None,
+    /// Its number, to the right.
+    Number,
+    /// Its number and words, to the right.
+    Right,
+    /// Its number and words, to the left.
+    Left,
+}
+
+impl Flag {
+    /// For a mark at `percent` with `room` to the next one, where everything left of `taken` is taken.
+    fn place(percent: f64, taken: f64, room: f64) -> Self {
+        if percent >= taken && room >= FLAG_ROOM {
+            Self::Right
+        } else if percent - FLAG_ROOM >= taken.max(0.0) {
+            Self::Left
+        } else if percent >= taken && room >= MARK_ROOM {
+            Self::Number
+        } else {
+            Self::None
+        }
+    }
+
+    /// How far it reaches.
+    fn end(self, percent: f64) -> f64 {
+        match self {
+            Self::None | Self::Left => percent,
+            Self::Number => percent + MARK_ROOM,
+            Self::Right => percent + FLAG_ROOM,
+        }
+    }
+}
+
+fn mark(percent: f64, recovery: &Recovery, flag: Flag, bottom: f64) -> AnyView {
+    let x = format!("{percent:.2}%");
+    let (class, dash) =
+        if recovery.in_place { ("stroke-violet", Some("1.5 3")) } else { ("stroke-ink-2", None) };
+    let (cx, text_x, anchor) = if flag == Flag::Left { (-12.0, -25.0, "end") } else { (12.0, 25.0, "start") };
+    let words = matches!(flag, Flag::Left | Flag::Right).then(|| {
+        view! {
+            <text class="fill-ink text-xs max-sm:hidden" x=text_x y="13" text-anchor=anchor>
+                {recovery.title().to_lowercase()}
+            </text>
+        }
+    });
+    let number = (flag != Flag::None).then(|| {
+        view! {
+            <svg x=x.clone() overflow="visible">
+                <circle class="fill-page stroke-edge" cx=cx cy="9" r="8" />
+                <text class="fill-ink text-[11px] font-medium" x=cx y="13" text-anchor="middle">
+                    {recovery.number}
+                </text>
+                {words}
+            </svg>
+        }
+    });
+    view! {
+        <line class=class stroke-dasharray=dash stroke-width="1.5" x1=x.clone() x2=x y1="22" y2=bottom />
+        {number}
+    }
+    .into_any()
 }
 
 /// The curve in a sentence, for those who do not see it.
@@ -415,7 +479,7 @@ pub fn Lenses(
     let label = format!("Around each recovery, {} steps", format::count(width as u64));
     view! {
         <ol
-            class="grid grid-cols-[repeat(auto-fit,minmax(15rem,1fr))] gap-px overflow-hidden border-t border-hair bg-hair"
+            class="grid grid-cols-[repeat(auto-fill,minmax(min(20rem,100%),1fr))] overflow-hidden"
             aria-label=label
         >
             {lenses}
@@ -431,11 +495,12 @@ fn lens(points: &[MetricPoint], recovery: &Recovery, width: f64) -> AnyView {
     let plot = Plot::part(points, from, to, LENS_HEIGHT);
     let percent = |x: f64| (x - from) / width * 100.0;
     let reached = recovery.reached.map(|s| s as f64).filter(|s| *s <= to && *s > back);
-    let (class, dash) = if recovery.in_place { ("stroke-violet", Some("1.5 3")) } else { ("stroke-ink-2", None) };
+    let (class, dash) =
+        if recovery.in_place { ("stroke-violet", Some("1.5 3")) } else { ("stroke-ink-2", None) };
     let x = format!("{:.2}%", percent(back));
     let words = recovery.words();
     view! {
-        <li class="min-w-0 bg-raised px-5 pt-3 pb-3.5">
+        <li class="-ml-px min-w-0 border-t border-l border-hair px-5 pt-3 pb-3.5">
             <h3 class="flex items-center gap-2">
                 <IncidentNo number=recovery.number />
                 {recovery.title()}
@@ -469,12 +534,63 @@ fn lens(points: &[MetricPoint], recovery: &Recovery, width: f64) -> AnyView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{components::recoveries::recoveries, samples};
+
+    #[test]
+    fn the_chart_reads_without_script() {
+        let chain = samples::chain();
+        let (metrics, recoveries) = (samples::metrics(&chain), recoveries(&chain));
+        let points = metrics.points.clone();
+        let tasks = chain.attempts.iter().map(|a| a.attempt.task_id.clone()).collect();
+        let all = recoveries.clone();
+        let html = Owner::new().with(|| {
+            view! {
+                <LossChart metrics recoveries axis=MetricsAxis::Step metric="loss" tasks />
+                <Lenses points recoveries=all />
+            }
+            .to_html()
+        });
+        assert!(html.contains("stroke-ghost") && html.contains("stroke-kept"));
+        assert!(html.contains("came back at 24,000, 300 steps redone"), "{html}");
+        assert!(!html.contains("NaN") && !html.contains("style="));
+    }
+
+    #[test]
+    fn a_chart_without_a_point_says_what_is_read() {
+        let metrics = MetricsView { points: Vec::new(), checkpoints: Vec::new() };
+        let html = Owner::new().with(|| {
+            view! { <LossChart metrics recoveries=Vec::new() axis=MetricsAxis::Clock metric="loss" tasks=Vec::new() /> }.to_html()
+        });
+        assert!(html.contains("No loss was printed so far") && !html.contains("<path"), "{html}");
+    }
+
+    #[test]
+    fn neighbours_make_room_for_each_other() {
+        assert_eq!(Flag::place(86.7, 60.0, 2.2), Flag::Left, "the next one is near");
+        assert_eq!(Flag::place(88.9, 86.7, 14.1), Flag::Right);
+        assert_eq!(Flag::place(1.0, f64::NEG_INFINITY, 2.0), Flag::None, "no words beyond the left edge");
+        assert_eq!(Flag::place(40.0, 35.0, 4.0), Flag::Number);
+    }
+
+    #[test]
+    fn ticks_have_the_same_digits() {
+        assert_eq!([4.0, 10.0].map(|t| tick_label(t, 2.0)), ["4", "10"]);
+        assert_eq!([0.5, 1.0].map(|t| tick_label(t, 0.5)), ["0.5", "1.0"]);
+        assert_eq!(tick_label(0.0002, 0.0002), "0.0002");
+    }
 
     #[test]
     fn numbers_keep_the_digits_that_help() {
-        for (value, want) in [(0.0, "0"), (2.0, "2"), (2.114, "2.114"), (12.34, "12.3"), (0.00004, "4.00e-5"), (0.0123, "0.0123")] {
+        for (value, want) in [
+            (0.0, "0"),
+            (2.0, "2"),
+            (2.114, "2.114"),
+            (12.34, "12.3"),
+            (0.00004, "4.00e-5"),
+            (0.0123, "0.0123"),
+        ] {
             assert_eq!(number(value), want);
         }
-        assert_eq!(["5k", "2.5k", "150", "1,250"], [5_000.0, 2_500.0, 150.0, 1_250.0].map(thousands).map(|t| t).each_ref().map(String::as_str));
+        assert_eq!([5_000.0, 2_500.0, 150.0, 1_250.0].map(thousands), ["5k", "2.5k", "150", "1,250"]);
     }
 }

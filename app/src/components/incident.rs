@@ -89,7 +89,8 @@ pub fn incident(job: &JobId, numbered: Numbered<'_>, open: bool, per_gpu: bool) 
 fn fault(incident: &IncidentRecord) -> AnyView {
     let mut parts = Vec::new();
     if let Some(root) = &incident.root {
-        let rank = root.rank.map_or_else(|| format!("root {}", root.replica), |rank| format!("root rank {rank}"));
+        let rank =
+            root.rank.map_or_else(|| format!("root {}", root.replica), |rank| format!("root rank {rank}"));
         parts.push(rank);
     }
     if incident.cascade_ranks > 0 {
@@ -138,17 +139,15 @@ pub fn line_address(job: &JobId, task: &TaskId, launch: u32, evidence: &Evidence
 fn evidence(job: &JobId, task: &TaskId, incident: &IncidentRecord) -> AnyView {
     let lines: Vec<&Evidence> = incident.evidence.iter().filter(|e| e.role != Role::Advice).collect();
     if lines.is_empty() {
-        return view! { <span class="text-ink-3">"No line of the log matched a known signature."</span> }.into_any();
+        return view! { <span class="text-ink-3">"No line of the log matched a known signature."</span> }
+            .into_any();
     }
     let one = |e: &&Evidence| {
         let role = if e.role == Role::Root { "root" } else { "cascade" };
         let rank = e.rank.map(|rank| format!(", rank {rank}")).unwrap_or_default();
         let place = format!("{}{rank}, log line {}, {role}", e.replica, format::count(e.line_number));
-        let tone = if e.role == Role::Root {
-            "border-amber-edge bg-evidence"
-        } else {
-            "border-edge bg-hover"
-        };
+        let tone =
+            if e.role == Role::Root { "border-amber-edge bg-evidence" } else { "border-edge bg-hover" };
         view! {
             <li class="not-first:mt-2">
                 <span class="flex flex-wrap gap-x-2">
@@ -181,7 +180,8 @@ fn evidence(job: &JobId, task: &TaskId, incident: &IncidentRecord) -> AnyView {
 
 fn why(incident: &IncidentRecord) -> AnyView {
     let decision = &incident.decision;
-    let in_place = (decision.action == Action::RestartInPlace).then_some("Restarted in place; this creates no new task.");
+    let in_place = (decision.action == Action::RestartInPlace)
+        .then_some("Restarted in place; this creates no new task.");
     let avoid: Vec<String> = decision.avoid.iter().map(ToString::to_string).collect();
     view! {
         <p>
@@ -214,7 +214,11 @@ fn clock(incident: &IncidentRecord, zone: Zone) -> AnyView {
     ];
     let ended = !matches!(incident.decision.action, Action::RestartInPlace | Action::Resubmit);
     let one = |(at, word): (Option<Time>, &'static str)| {
-        let dot = if at.is_some() { "before:bg-ink-2" } else { "before:border before:border-edge before:bg-raised" };
+        let dot = if at.is_some() {
+            "before:bg-ink-2"
+        } else {
+            "before:border before:border-edge before:bg-raised"
+        };
         let time = match at {
             Some(at) => format::clock(at, zone),
             None if ended => "never".to_owned(),
@@ -253,7 +257,8 @@ fn cost(incident: &IncidentRecord, per_gpu: bool) -> AnyView {
         parts.push(format!("{} start", format::duration(start)));
     }
     if let Some(steps) = cost.redone_steps.filter(|s| *s > 0) {
-        let time = positive(cost.redo_seconds).map(|s| format!(" ({})", format::duration(s))).unwrap_or_default();
+        let time =
+            positive(cost.redo_seconds).map(|s| format!(" ({})", format::duration(s))).unwrap_or_default();
         parts.push(format!("{} redone{time}", format::plural(steps, "step", "steps")));
     }
     let total = positive(cost.accelerator_seconds).map(|s| device_time(s, per_gpu));
@@ -292,4 +297,49 @@ fn feedback(incident: &IncidentRecord) -> AnyView {
         </form>
     }
     .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{console::ChainView, samples};
+
+    fn html(chain: &ChainView, number: usize) -> String {
+        let all = story::incidents(chain);
+        Owner::new().with(|| incident(&chain.job_id, all[number - 1], true, true).to_html())
+    }
+
+    #[test]
+    fn a_record_holds_fault_evidence_why_budget_and_cost() {
+        let html = html(&samples::chain(), 2);
+        for wanted in [
+            "Xid 79 on node-07, rank 14",
+            "exit 134 SIGABRT",
+            "from=88392#L88412",
+            "hw-node-avoid",
+            "Task restarts 0 → 1 of 2; in place not charged",
+            "300 steps redone (2 min)",
+            "3.2 GPU-h",
+            "queued 6 min",
+            "method=\"post\"",
+            "-i2/feedback",
+        ] {
+            assert!(html.contains(wanted), "{wanted} is missing in {html}");
+        }
+        assert!(html.contains("&lt;unknown&gt;") || html.contains("&lt;unknown>"), "lines are text: {html}");
+        assert!(!html.contains("style="), "the content security policy forbids style attributes");
+    }
+
+    #[test]
+    fn an_in_place_restart_says_that_it_makes_no_new_task() {
+        let html = html(&samples::chain(), 1);
+        assert_eq!(html.matches("Restarted in place; this creates no new task.").count(), 1);
+    }
+
+    #[test]
+    fn a_repeat_without_progress_is_pointed_out() {
+        let html = html(&samples::fail_fast(), 2);
+        assert!(html.contains("Same error at step 1,200 twice, no progress."), "{html}");
+        assert!(html.contains("Nothing charged") && !html.contains("<b>shape</b>"));
+    }
 }

@@ -71,7 +71,10 @@ impl TimeAxis {
         const STEPS: [f64; 13] = [
             1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 1_800.0, 3_600.0, 7_200.0, 21_600.0, 43_200.0, 86_400.0,
         ];
-        let step = STEPS.into_iter().find(|s| *s >= shown / 7.0).unwrap_or((shown / 7.0 / 86_400.0).ceil() * 86_400.0);
+        let step = STEPS
+            .into_iter()
+            .find(|s| *s >= shown / 7.0)
+            .unwrap_or((shown / 7.0 / 86_400.0).ceil() * 86_400.0);
         let mut ticks: Vec<(Time, f64)> = Vec::new();
         for piece in &self.pieces {
             let mut at = (piece.from / step).ceil() * step;

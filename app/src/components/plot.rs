@@ -61,7 +61,8 @@ fn round_step(rough: f64) -> f64 {
 /// A round number of seconds for ticks of a clock, so that they fall on full minutes and hours.
 fn round_seconds(rough: f64) -> f64 {
     const STEPS: [f64; 14] = [
-        1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 1_800.0, 3_600.0, 7_200.0, 14_400.0, 43_200.0, 86_400.0, 604_800.0,
+        1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 1_800.0, 3_600.0, 7_200.0, 14_400.0, 43_200.0, 86_400.0,
+        604_800.0,
     ];
     STEPS.into_iter().find(|step| *step >= rough).unwrap_or_else(|| round_step(rough))
 }
@@ -140,7 +141,8 @@ pub fn seconds(at: Time) -> f64 {
 fn clock_scale(first: f64, last: f64) -> Scale {
     let (first, last) = if last > first { (first, last) } else { (first - 30.0, first + 30.0) };
     let step = round_seconds((last - first) / 7.0);
-    let ticks = (1..=20).map(|i| ((first / step).floor() + f64::from(i)) * step).filter(|t| *t <= last).collect();
+    let ticks =
+        (1..=20).map(|i| ((first / step).floor() + f64::from(i)) * step).filter(|t| *t <= last).collect();
     Scale { low: first, high: last, ticks }
 }
 
@@ -150,7 +152,8 @@ fn finite(points: &[MetricPoint]) -> Vec<&MetricPoint> {
 
 /// The lowest and the highest of some numbers.
 fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
-    values.fold(None, |ends, v| Some(ends.map_or((v, v), |(low, high): (f64, f64)| (low.min(v), high.max(v)))))
+    values
+        .fold(None, |ends, v| Some(ends.map_or((v, v), |(low, high): (f64, f64)| (low.min(v), high.max(v)))))
 }
 
 /// A run of points that belong to one line.
@@ -196,7 +199,8 @@ fn lines(points: &[&MetricPoint], axis: MetricsAxis, x: &Scale, y: &Scale, heigh
     runs.iter()
         .map(|run| {
             let share = run.points.len() as f64 / total.max(1) as f64;
-            let room = if total > MAX_POINTS { (MAX_POINTS as f64 * share) as usize } else { run.points.len() };
+            let room =
+                if total > MAX_POINTS { (MAX_POINTS as f64 * share) as usize } else { run.points.len() };
             Line { kept: run.kept, path: path(&thin(&run.points, room), axis, x, y, height) }
         })
         .collect()
@@ -244,7 +248,14 @@ mod tests {
     use engine::ids::TaskId;
 
     fn point(task: &str, launch: u32, step: u64, at: i64, value: f64, kept: bool) -> MetricPoint {
-        MetricPoint { task_id: TaskId::new(task).unwrap(), launch, step, at: Time(at * 1_000_000), value, kept }
+        MetricPoint {
+            task_id: TaskId::new(task).unwrap(),
+            launch,
+            step,
+            at: Time(at * 1_000_000),
+            value,
+            kept,
+        }
     }
 
     /// Two launches and a second attempt: each goes back to the checkpoint before its failure.
@@ -339,7 +350,10 @@ mod tests {
 
     #[test]
     fn ticks_are_round() {
-        assert_eq!(Scale::round(0.0, 40_400.0, 9).ticks, (0..=9).map(|i| f64::from(i) * 5_000.0).collect::<Vec<_>>());
+        assert_eq!(
+            Scale::round(0.0, 40_400.0, 9).ticks,
+            (0..=9).map(|i| f64::from(i) * 5_000.0).collect::<Vec<_>>()
+        );
         let flat = Scale::round(2.0, 2.0, 4);
         assert!(flat.low < flat.high && flat.ticks.len() >= 2);
         let clock = clock_scale(1_000.0, 8_200.0);

@@ -76,7 +76,8 @@ fn rows<'a>(chain: &'a ChainView, shown: &[u32]) -> Vec<Row<'a>> {
         for launch in &view.launches {
             let first_of_all = view.attempt.number == 1 && launch.number == 0;
             if !first_of_all && shown.contains(&view.attempt.number) {
-                let redone = reached.zip(launch.proof.checkpoint.step).map(|(to, from)| to.saturating_sub(from));
+                let redone =
+                    reached.zip(launch.proof.checkpoint.step).map(|(to, from)| to.saturating_sub(from));
                 rows.push(Row { attempt: view.attempt.number, launch, reached, redone });
             }
             reached = reached.max(launch.steps.map(|s| s.last));
@@ -88,11 +89,17 @@ fn rows<'a>(chain: &'a ChainView, shown: &[u32]) -> Vec<Row<'a>> {
 fn row_view(row: &Row<'_>, world_size: u32, zone: Zone) -> AnyView {
     let proof = &row.launch.proof;
     let kind = if row.launch.number == 0 { "resubmitted" } else { "in place" };
-    let expects = |what: &str, step: Option<u64>| step.map(|s| format!("{what} {}", format::count(s))).unwrap_or_default();
+    let expects = |what: &str, step: Option<u64>| {
+        step.map(|s| format!("{what} {}", format::count(s))).unwrap_or_default()
+    };
     let step = |step: Option<u64>| step.map(format::count).unwrap_or_default();
     let resources = cell(
         proof.resources.ok,
-        if proof.resources.ready > 0 { format!("{} of {world_size}", proof.resources.ready) } else { String::new() },
+        if proof.resources.ready > 0 {
+            format!("{} of {world_size}", proof.resources.ready)
+        } else {
+            String::new()
+        },
         proof.resources.at,
         format!("needs {}", format::plural(u64::from(world_size), "process", "processes")),
         zone,
@@ -104,8 +111,20 @@ fn row_view(row: &Row<'_>, world_size: u32, zone: Zone) -> AnyView {
         expects("expects", proof.checkpoint.expected),
         zone,
     );
-    let progress = cell(proof.progress.ok, step(proof.progress.step), proof.progress.at, expects("must pass", row.reached), zone);
-    let saved = cell(proof.new_checkpoint.ok, step(proof.new_checkpoint.step), proof.new_checkpoint.at, String::new(), zone);
+    let progress = cell(
+        proof.progress.ok,
+        step(proof.progress.step),
+        proof.progress.at,
+        expects("must pass", row.reached),
+        zone,
+    );
+    let saved = cell(
+        proof.new_checkpoint.ok,
+        step(proof.new_checkpoint.step),
+        proof.new_checkpoint.at,
+        String::new(),
+        zone,
+    );
     let (word, note) = verdict_words(row.launch, row.redone);
     let tone = match proof.verdict {
         ProofVerdict::Resumed | ProofVerdict::StartedFresh | ProofVerdict::Pending => "font-medium",
@@ -132,7 +151,8 @@ fn row_view(row: &Row<'_>, world_size: u32, zone: Zone) -> AnyView {
 
 /// One check: its mark and word, the value, and below it when, or what it waits for.
 fn cell(ok: Option<bool>, value: String, at: Option<Time>, waits_for: String, zone: Zone) -> AnyView {
-    let below = at.map(|at| format::clock(at, zone)).unwrap_or(if ok.is_none() { waits_for } else { String::new() });
+    let below =
+        at.map(|at| format::clock(at, zone)).unwrap_or(if ok.is_none() { waits_for } else { String::new() });
     let mark = match ok {
         Some(true) => view! { <Bare tone=Tone::Green mark=Mark::Ok text="ok" /> }.into_any(),
         Some(false) => view! { <Bare tone=Tone::Red mark=Mark::Failed text="failed" /> }.into_any(),
@@ -150,12 +170,18 @@ pub fn verdict_words(launch: &LaunchRecord, redone: Option<u64>) -> (&'static st
     let checkpoint = &launch.proof.checkpoint;
     match launch.proof.verdict {
         ProofVerdict::Resumed => ("Resumed", redone.map_or(String::new(), redone_words)),
-        ProofVerdict::StartedFresh => ("Started fresh", "Nothing had been saved, so it began at step 0.".to_owned()),
+        ProofVerdict::StartedFresh => {
+            ("Started fresh", "Nothing had been saved, so it began at step 0.".to_owned())
+        }
         ProofVerdict::RestartedFromZero => {
-            let saved = checkpoint.expected.map_or(String::new(), |s| format!("Step {} was saved. ", format::count(s)));
+            let saved = checkpoint
+                .expected
+                .map_or(String::new(), |s| format!("Step {} was saved. ", format::count(s)));
             (
                 "Restarted from 0",
-                format!("{saved}Check the recovery command, the mount path, the files' integrity and their permissions."),
+                format!(
+                    "{saved}Check the recovery command, the mount path, the files' integrity and their permissions."
+                ),
             )
         }
         ProofVerdict::OlderCheckpoint => {
@@ -165,19 +191,29 @@ pub fn verdict_words(launch: &LaunchRecord, redone: Option<u64>) -> (&'static st
                 }
                 _ => String::new(),
             };
-            ("Older checkpoint", format!("{steps}Check whether the newest file is whole and how the program picks one."))
+            (
+                "Older checkpoint",
+                format!("{steps}Check whether the newest file is whole and how the program picks one."),
+            )
         }
         ProofVerdict::LossJumped => (
             "Loss jumped",
-            "Check that optimiser, learning rate and data order are saved and loaded with the weights.".to_owned(),
+            "Check that optimiser, learning rate and data order are saved and loaded with the weights."
+                .to_owned(),
         ),
-        ProofVerdict::NoProgress => ("No progress", "It ended, or its time to start passed, without a step.".to_owned()),
+        ProofVerdict::NoProgress => {
+            ("No progress", "It ended, or its time to start passed, without a step.".to_owned())
+        }
         ProofVerdict::Pending => ("Pending", "not called recovered".to_owned()),
     }
 }
 
 fn redone_words(steps: u64) -> String {
-    if steps == 0 { "no step redone".to_owned() } else { format!("{} redone", format::plural(steps, "step", "steps")) }
+    if steps == 0 {
+        "no step redone".to_owned()
+    } else {
+        format!("{} redone", format::plural(steps, "step", "steps"))
+    }
 }
 
 /// Whether any restart of the chain was checked and found wanting, for the outcome sentence.

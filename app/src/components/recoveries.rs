@@ -68,7 +68,9 @@ impl Recovery {
 
     /// `came back at 15,000, 120 steps redone`.
     pub fn words(&self) -> String {
-        let lost = |word: &str| self.lost().map(|n| format!(", {} {word}", plural(n, "step", "steps"))).unwrap_or_default();
+        let lost = |word: &str| {
+            self.lost().map(|n| format!(", {} {word}", plural(n, "step", "steps"))).unwrap_or_default()
+        };
         match (self.back, self.expected) {
             (Some(back), _) => format!("came back at {}{}", count(back), lost("redone")),
             (None, Some(expected)) => format!("expected at {}{}", count(expected), lost("to redo")),

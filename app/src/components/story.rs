@@ -2,11 +2,11 @@
 //! ends. Every sentence about restarting or not is made here, so that all parts of the page use the same words.
 
 use engine::{
-    ids::IncidentId,
+    ids::{IncidentId, TaskId},
     job::{JobSpec, Mode},
     record::{
-        Action, AttemptCause, AttemptRecord, AttemptResult, Budget, DecisionRecord, IncidentRecord, LaunchRecord,
-        State, Substate, Used,
+        Action, AttemptCause, AttemptRecord, AttemptResult, Budget, DecisionRecord, IncidentRecord,
+        LaunchRecord, State, Substate, Used,
     },
 };
 
@@ -152,7 +152,11 @@ pub fn did_recovery_act(chain: &ChainView) -> Answer {
         return Answer { word: "Not needed".to_owned(), text, note: tasks };
     }
     let why = chain.why_not.as_ref().map(|why| why.text.clone()).unwrap_or_default();
-    Answer { word: "No".to_owned(), text: why, note: format!("{}; {tasks}", plural(u64::from(incidents), "incident", "incidents")) }
+    Answer {
+        word: "No".to_owned(),
+        text: why,
+        note: format!("{}; {tasks}", plural(u64::from(incidents), "incident", "incidents")),
+    }
 }
 
 /// Must I act?
@@ -160,17 +164,21 @@ pub fn must_i_act(job: &JobView, chain: &ChainView) -> Answer {
     let answer = |word: &str, text: String| Answer { word: word.to_owned(), text, note: String::new() };
     let summary = &job.summary;
     let why = chain.why_not.as_ref().or(summary.why_not.as_ref());
-    let why_text = || why.map(|why| format!("{} {}", why.text, why.next).trim().to_owned()).unwrap_or_default();
+    let why_text =
+        || why.map(|why| format!("{} {}", why.text, why.next).trim().to_owned()).unwrap_or_default();
     match (summary.state, chain.substate) {
         (State::Succeeded, _) => answer("No", "It finished its work.".to_owned()),
         (State::Stopped, _) => answer("No", why_text()),
         (State::Failed, _) if summary.needs_attention => answer("Yes", why_text()),
         (State::Failed, _) => answer("No", format!("Acknowledged. {}", why_text()).trim().to_owned()),
         (State::Stopping | State::Saving, _) => answer("No", "It is being stopped.".to_owned()),
-        (_, Some(Substate::Unschedulable)) => answer("Yes", why_text_or(why_text(), "No set of nodes can ever take it.")),
-        (_, Some(Substate::Unknown)) => {
-            answer("Perhaps", "The cluster or its agents cannot be reached, so the state is unknown.".to_owned())
+        (_, Some(Substate::Unschedulable)) => {
+            answer("Yes", why_text_or(why_text(), "No set of nodes can ever take it."))
         }
+        (_, Some(Substate::Unknown)) => answer(
+            "Perhaps",
+            "The cluster or its agents cannot be reached, so the state is unknown.".to_owned(),
+        ),
         _ => {
             let (word, text) = next_failure(job, chain);
             answer(word, text)
@@ -196,7 +204,13 @@ fn next_failure(job: &JobView, chain: &ChainView) -> (&'static str, String) {
         ),
         (_, _, 0) => ("Not yet", format!("If attempt {number} fails, nothing is resubmitted.")),
         _ if job.summary.state == State::Recovering => ("No", "Recovery is under way.".to_owned()),
-        _ => ("No", format!("If attempt {number} fails, {} left.", plural(u64::from(left), "task restart is", "task restarts are"))),
+        _ => (
+            "No",
+            format!(
+                "If attempt {number} fails, {} left.",
+                plural(u64::from(left), "task restart is", "task restarts are")
+            ),
+        ),
     }
 }
 
@@ -228,12 +242,14 @@ pub fn ending(job: &JobView, chain: &ChainView) -> (Ending, Answer) {
     match newest.and_then(|a| a.attempt.result) {
         Some(AttemptResult::Succeeded) => (Ending::Succeeded, say("Finished", after_restarts(chain))),
         Some(AttemptResult::Stopped) => {
-            let word = job.summary.stopped_by.as_ref().map_or("Stopped".to_owned(), |by| format!("Stopped by {by}"));
+            let word =
+                job.summary.stopped_by.as_ref().map_or("Stopped".to_owned(), |by| format!("Stopped by {by}"));
             (Ending::Stopped, explain(&word))
         }
         Some(AttemptResult::BudgetUsed) => (Ending::BudgetUsed, explain("No task restart left")),
         Some(AttemptResult::FailFast) => {
-            let rule = newest.and_then(|a| a.incidents.last()).map(|i| i.decision.rule.clone()).unwrap_or_default();
+            let rule =
+                newest.and_then(|a| a.incidents.last()).map(|i| i.decision.rule.clone()).unwrap_or_default();
             (Ending::FailFast, explain(&format!("Failed fast: rule {rule}")))
         }
         Some(AttemptResult::AutoFailoverOff) => (Ending::NoRestart, explain("Auto Failover is off")),
@@ -249,13 +265,20 @@ pub fn ending(job: &JobView, chain: &ChainView) -> (Ending, Answer) {
                     } else {
                         format!(
                             "All {} are used. If attempt {} fails, the chain ends here.",
-                            plural(u64::from(chain.budgets.task_restarts.allowed), "task restart", "task restarts"),
+                            plural(
+                                u64::from(chain.budgets.task_restarts.allowed),
+                                "task restart",
+                                "task restarts"
+                            ),
                             chain.attempts_total
                         )
                     };
                     (Ending::BudgetUsed, say("No task restart left", why))
                 }
-                (_, left) => (Ending::Left, say(&plural(u64::from(left), "task restart left", "task restarts left"), String::new())),
+                (_, left) => (
+                    Ending::Left,
+                    say(&plural(u64::from(left), "task restart left", "task restarts left"), String::new()),
+                ),
             }
         }
     }
@@ -268,12 +291,21 @@ fn after_restarts(chain: &ChainView) -> String {
     }
 }
 
+/// A task id without the job's name, which the page says already: the job's own id and the attempt's number.
+pub fn short_id(task: &TaskId) -> String {
+    let parts: Vec<&str> = task.as_str().rsplitn(3, '-').collect();
+    match parts[..] {
+        [number, job, _] => format!("{job}-{number}"),
+        _ => task.to_string(),
+    }
+}
+
 /// What was done about an incident, in a few words.
 pub fn headline(incident: &IncidentRecord) -> String {
     let decision = &incident.decision;
     match (decision.action, &decision.next_task_id) {
         (Action::RestartInPlace, _) => "Restarted in place".to_owned(),
-        (Action::Resubmit, Some(task)) => format!("Resubmitted as {task}"),
+        (Action::Resubmit, Some(task)) => format!("Resubmitted as {}", short_id(task)),
         (Action::Resubmit, None) => "To be resubmitted".to_owned(),
         (Action::FailFast, _) => "Failed fast".to_owned(),
         (Action::Diagnose, _) => "Diagnosed".to_owned(),
@@ -308,7 +340,7 @@ pub fn result_words(attempt: &AttemptRecord, next: Option<&AttemptRecord>) -> St
     match attempt.result {
         Some(AttemptResult::Succeeded) => "Succeeded".to_owned(),
         Some(AttemptResult::Resubmitted) => match next {
-            Some(next) => format!("Resubmitted as {}", next.task_id),
+            Some(next) => format!("Resubmitted as {}", short_id(&next.task_id)),
             None => "To be resubmitted".to_owned(),
         },
         Some(AttemptResult::FailFast) => "Failed fast".to_owned(),
@@ -371,9 +403,15 @@ fn window_counsel(all: &[&IncidentRecord], spec: &JobSpec) -> Option<String> {
     let hang_on = spec.fault_tolerance.hang_detection.enabled;
     match (hang_on, quiet, hangs.len()) {
         (_, _, 0) => None,
-        (false, _, n) => Some(format!("{n} ended with a communication timeout; Job Hang Detection is off, so a stall is seen only when the program gives up.")),
-        (true, 0, _) => Some(format!("All hangs came while making steps; the window of {window} s covers the other phases.")),
-        (true, quiet, n) => Some(format!("{quiet} of {n} hangs came in another phase than training: if that phase is normally longer than {window} s, raise Hang Determination Duration.")),
+        (false, _, n) => Some(format!(
+            "{n} ended with a communication timeout; Job Hang Detection is off, so a stall is seen only when the program gives up."
+        )),
+        (true, 0, _) => Some(format!(
+            "All hangs came while making steps; the window of {window} s covers the other phases."
+        )),
+        (true, quiet, n) => Some(format!(
+            "{quiet} of {n} hangs came in another phase than training: if that phase is normally longer than {window} s, raise Hang Determination Duration."
+        )),
     }
 }
 
@@ -407,7 +445,12 @@ pub const fn phase_words(phase: engine::failure::Phase) -> &'static str {
 pub fn types(chain: &ChainView) -> Vec<(engine::failure::FailureType, usize)> {
     let mut counts: Vec<_> = engine::failure::FailureType::ALL
         .into_iter()
-        .map(|kind| (kind, chain.attempts.iter().flat_map(|a| &a.incidents).filter(|i| i.failure_type == kind).count()))
+        .map(|kind| {
+            (
+                kind,
+                chain.attempts.iter().flat_map(|a| &a.incidents).filter(|i| i.failure_type == kind).count(),
+            )
+        })
         .filter(|(_, n)| *n > 0)
         .collect();
     counts.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
@@ -427,10 +470,30 @@ mod tests {
     #[test]
     fn every_ending_says_why() {
         for (chain, want, word, text) in [
-            (samples::chain(), Ending::BudgetUsed, "No task restart left", "All 2 task restarts are used. If attempt 3 fails, the chain ends here."),
-            (samples::budget_zero(), Ending::BudgetUsed, "No task restart left", "Maximum Task Restart Attempts is 0."),
-            (samples::fail_fast(), Ending::FailFast, "Failed fast: rule app-error-repeats", "Same error at step 1,200 twice, no progress."),
-            (samples::stopped(), Ending::Stopped, "Stopped by user-1", "Stopped by user-1; a manual stop is never resubmitted."),
+            (
+                samples::chain(),
+                Ending::BudgetUsed,
+                "No task restart left",
+                "All 2 task restarts are used. If attempt 3 fails, the chain ends here.",
+            ),
+            (
+                samples::budget_zero(),
+                Ending::BudgetUsed,
+                "No task restart left",
+                "Maximum Task Restart Attempts is 0.",
+            ),
+            (
+                samples::fail_fast(),
+                Ending::FailFast,
+                "Failed fast: rule app-error-repeats",
+                "Same error at step 1,200 twice, no progress.",
+            ),
+            (
+                samples::stopped(),
+                Ending::Stopped,
+                "Stopped by user-1",
+                "Stopped by user-1; a manual stop is never resubmitted.",
+            ),
             (samples::running(), Ending::Left, "2 task restarts left", ""),
         ] {
             assert_eq!(ending_of(&chain), (want, word.to_owned(), text.to_owned()));
@@ -440,10 +503,16 @@ mod tests {
     #[test]
     fn a_live_job_says_what_would_follow_a_failure() {
         let mut chain = samples::running();
-        assert_eq!(must_i_act(&samples::job(&chain), &chain).text, "If attempt 1 fails, 2 task restarts are left.");
+        assert_eq!(
+            must_i_act(&samples::job(&chain), &chain).text,
+            "If attempt 1 fails, 2 task restarts are left."
+        );
         chain.budgets.task_restarts.allowed = 0;
         let act = must_i_act(&samples::job(&chain), &chain);
-        assert_eq!(act.text, "Maximum Task Restart Attempts is 0. If attempt 1 fails, nothing is resubmitted.");
+        assert_eq!(
+            act.text,
+            "Maximum Task Restart Attempts is 0. If attempt 1 fails, nothing is resubmitted."
+        );
         chain.mode = Mode::None;
         let act = must_i_act(&samples::job(&chain), &chain);
         assert_eq!(act.text, "Auto Failover is off. If attempt 1 fails, nothing is resubmitted.");

@@ -159,7 +159,12 @@ mod tests {
         launch.proof.progress.at = Some(samples::at(130));
         let mut incident = samples::incident(1, 400);
         incident.failure_type = FailureType::CommHang;
-        for (detect, want) in [(None, [30.0, 270.0, 0.0]), (Some(60.0), [30.0, 210.0, 60.0]), (Some(9e9), [30.0, 0.0, 270.0]), (Some(f64::NAN), [30.0, 270.0, 0.0])] {
+        for (detect, want) in [
+            (None, [30.0, 270.0, 0.0]),
+            (Some(60.0), [30.0, 210.0, 60.0]),
+            (Some(9e9), [30.0, 0.0, 270.0]),
+            (Some(f64::NAN), [30.0, 270.0, 0.0]),
+        ] {
             incident.cost.detect_seconds = detect;
             let spans = Spans::of(&launch, Some(&incident), samples::at(999)).unwrap();
             assert_eq!(spans.seconds(), want, "{detect:?}");

@@ -43,7 +43,13 @@ fn attempt(out: &mut String, view: &AttemptView, zone: Zone) {
     let a = &view.attempt;
     let (_, _, state) = of_state(a.state);
     let from = a.submitted_at.map_or("not submitted".to_owned(), |at| format::date_time(at, zone));
-    let _ = writeln!(out, "\nAttempt {} {}: {state}, {}, from {from}", a.number, a.task_id, story::cause_words(a.cause));
+    let _ = writeln!(
+        out,
+        "\nAttempt {} {}: {state}, {}, from {from}",
+        a.number,
+        a.task_id,
+        story::cause_words(a.cause)
+    );
     let nodes: Vec<String> = a.nodes.iter().map(ToString::to_string).collect();
     if !nodes.is_empty() {
         let _ = writeln!(out, "  nodes {}", nodes.join(", "));
@@ -52,7 +58,8 @@ fn attempt(out: &mut String, view: &AttemptView, zone: Zone) {
         let steps = launch.steps.map_or("no step".to_owned(), |s| {
             format!("steps {} to {}", format::count(s.first), format::count(s.last))
         });
-        let path = launch.proof.checkpoint.path.as_deref().map(|p| format!(", loaded {p}")).unwrap_or_default();
+        let path =
+            launch.proof.checkpoint.path.as_deref().map(|p| format!(", loaded {p}")).unwrap_or_default();
         let (verdict, _) = proof::verdict_words(launch, None);
         let _ = writeln!(out, "  launch {}: {steps}{path}; {verdict}", launch.number);
     }
@@ -69,7 +76,8 @@ fn incident(out: &mut String, n: &story::Numbered<'_>, zone: Zone) {
         i.fault,
         story::headline(i)
     );
-    let _ = writeln!(out, "    rule {} v{}: {}", i.decision.rule, i.decision.policy_version, i.decision.reason);
+    let _ =
+        writeln!(out, "    rule {} v{}: {}", i.decision.rule, i.decision.policy_version, i.decision.reason);
     if i.decision.action != Action::None {
         let _ = writeln!(out, "    {}", story::budget_words(&i.decision));
     }

@@ -3,7 +3,12 @@
 use engine::{ids::JobId, record::Action, time::Time};
 use leptos::prelude::*;
 
-use super::{badge::StateBadge, lanes::TimeAxis, strip::{FILLS, Spans}};
+use super::{
+    badge::StateBadge,
+    lanes::TimeAxis,
+    story::short_id,
+    strip::{FILLS, Spans},
+};
 use crate::{
     console::{AttemptView, ChainView},
     format::{self, Zone},
@@ -33,7 +38,13 @@ pub fn Timeline(
         .enumerate()
         .map(|(i, (at, percent))| {
             let class = if i % 2 == 1 { "fill-ink-3 text-xs max-sm:hidden" } else { "fill-ink-3 text-xs" };
-            let anchor = if *percent < 4.0 { "start" } else if *percent > 96.0 { "end" } else { "middle" };
+            let anchor = if *percent < 4.0 {
+                "start"
+            } else if *percent > 96.0 {
+                "end"
+            } else {
+                "middle"
+            };
             view! {
                 <text x=format!("{percent:.2}%") y="12" text-anchor=anchor class=class>
                     {format::clock_short(*at, zone)}
@@ -41,11 +52,14 @@ pub fn Timeline(
             }
         })
         .collect_view();
-    let folds: Vec<String> =
-        axis.folds.iter().map(|(_, seconds)| format!("{} without an attempt folded", format::duration(*seconds))).collect();
+    let folds: Vec<String> = axis
+        .folds
+        .iter()
+        .map(|(_, seconds)| format!("{} without an attempt folded", format::duration(*seconds)))
+        .collect();
     view! {
         <div class="rounded-lg border border-hair bg-raised p-4 pb-2.5">
-            <div class="grid grid-cols-[168px_minmax(0,1fr)] items-center gap-x-4 max-sm:grid-cols-1">
+            <div class="grid grid-cols-[208px_minmax(0,1fr)] items-center gap-x-4 max-sm:grid-cols-1">
                 {lanes} <span class="max-sm:hidden"></span>
                 <svg class="h-4 w-full overflow-visible" aria-hidden="true">
                     {labels}
@@ -111,10 +125,10 @@ fn lane(job: &JobId, view: &AttemptView, axis: &TimeAxis, now: Time, zone: Zone)
     });
     view! {
         <div class="py-1 text-xs">
-            <span class="flex flex-wrap items-center gap-2">
+            <span class="flex items-center gap-2">
                 <b class="font-medium">{a.number}</b>
-                <a class="max-w-24 truncate font-mono text-ink-3" href=paths::attempt(job, &a.task_id)>
-                    {short_id(a.task_id.as_str())}
+                <a class="max-w-28 truncate font-mono text-ink-3" href=paths::attempt(job, &a.task_id) title=a.task_id.to_string()>
+                    {short_id(&a.task_id)}
                 </a>
                 <StateBadge state=a.state />
             </span>
@@ -129,12 +143,6 @@ fn lane(job: &JobId, view: &AttemptView, axis: &TimeAxis, now: Time, zone: Zone)
         </svg>
     }
     .into_any()
-}
-
-/// The end of a task id, which tells the attempts of one job apart.
-pub fn short_id(id: &str) -> String {
-    let chars: Vec<char> = id.chars().collect();
-    if chars.len() <= 14 { id.to_owned() } else { format!("…{}", chars[chars.len() - 12..].iter().collect::<String>()) }
 }
 
 fn run(spans: Spans, axis: &TimeAxis) -> AnyView {

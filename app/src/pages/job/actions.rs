@@ -32,7 +32,9 @@ pub fn Actions(
     let force = save.enabled.then_some("At once, without waiting for the save");
     let from = match (&job.spec.checkpoint_dir, job.summary.saved_step) {
         (None, _) => "No checkpoint directory is set, so it starts at step 0.".to_owned(),
-        (Some(_), Some(step)) => format!("Step {} is saved; the program decides whether it loads it.", crate::format::count(step)),
+        (Some(_), Some(step)) => {
+            format!("Step {} is saved; the program decides whether it loads it.", crate::format::count(step))
+        }
         (Some(_), None) => "No checkpoint was seen, so it starts at step 0.".to_owned(),
     };
     let acknowledge = (job.summary.state == State::Failed && job.summary.needs_attention).then(|| {

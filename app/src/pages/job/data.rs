@@ -23,7 +23,8 @@ pub fn use_job_id() -> Memo<Result<JobId, AppError>> {
     let params = use_params_map();
     Memo::new(move |_| {
         let text = params.read().get("id").unwrap_or_default();
-        JobId::new(text.clone()).map_err(|_| AppError::NotFound { what: "job".to_owned(), id: clipped(&text) })
+        JobId::new(text.clone())
+            .map_err(|_| AppError::NotFound { what: "job".to_owned(), id: clipped(&text) })
     })
 }
 
@@ -34,10 +35,8 @@ fn clipped(text: &str) -> String {
 /// Reads the job and gives it to the tabs.
 pub fn provide_job() -> JobResource {
     let (id, live) = (use_job_id(), use_live());
-    let job = Resource::new_blocking(
-        move || (id.get(), live.ticks()),
-        |(id, _)| async move { get_job(id?).await },
-    );
+    let job =
+        Resource::new_blocking(move || (id.get(), live.ticks()), |(id, _)| async move { get_job(id?).await });
     provide_context(job);
     job
 }
@@ -102,7 +101,9 @@ pub struct Selected {
 pub fn selected(chain: &ChainView, asked: Option<&str>) -> Selected {
     let found = asked.and_then(|asked| chain.attempts.iter().find(|a| a.attempt.task_id.as_str() == asked));
     match found {
-        Some(view) => Selected { number: view.attempt.number, task: view.attempt.task_id.clone(), unknown: None },
+        Some(view) => {
+            Selected { number: view.attempt.number, task: view.attempt.task_id.clone(), unknown: None }
+        }
         None => Selected {
             number: chain.attempts_total,
             task: chain.latest_task_id.clone(),

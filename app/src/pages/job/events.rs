@@ -12,8 +12,8 @@ use crate::{
         failed::FailedPart,
         field::SELECT,
         notice::Empty,
+        story::short_id,
         table::{DataTable, Panel},
-        timeline::short_id,
         when::ClockTime,
     },
     console::{ChainView, EventsPage, EventsQuery, JobView},
@@ -79,7 +79,12 @@ pub fn Events() -> impl IntoView {
 }
 
 #[component]
-fn Loaded(job: JobView, chain: ChainView, page: Result<EventsPage, AppError>, query: EventsQuery) -> impl IntoView {
+fn Loaded(
+    job: JobView,
+    chain: ChainView,
+    page: Result<EventsPage, AppError>,
+    query: EventsQuery,
+) -> impl IntoView {
     let filtered = query.kind.is_some() || query.task.is_some();
     let body = match page {
         Ok(page) if page.items.is_empty() => {
@@ -111,7 +116,7 @@ fn Filters(job: JobView, chain: ChainView, query: EventsQuery) -> impl IntoView 
         .map(|view| {
             let id = view.attempt.task_id.clone();
             let chosen = query.task.as_ref() == Some(&id);
-            let words = format!("{}, {}", view.attempt.number, short_id(id.as_str()));
+            let words = format!("{}, {}", view.attempt.number, short_id(&id));
             view! { <option value=id.to_string() selected=chosen>{words}</option> }
         })
         .collect_view();
@@ -148,7 +153,7 @@ fn table(job: &JobView, chain: &ChainView, page: &EventsPage, query: &EventsQuer
         .iter()
         .map(|event| {
             let attempt = event.task_id.as_ref().map(|task| {
-                let words = number(task).unwrap_or_else(|| short_id(task.as_str()));
+                let words = number(task).unwrap_or_else(|| short_id(task));
                 view! { <a href=paths::attempt(&job.job_id, task) title=task.to_string()>{words}</a> }
             });
             view! {

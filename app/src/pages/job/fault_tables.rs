@@ -7,8 +7,8 @@ use crate::{
     components::{
         badge::{StateBadge, TypeCode, mode_name},
         class, story,
+        story::short_id,
         table::{DataTable, Panel, SectionHead},
-        timeline::short_id,
         when::ClockTime,
     },
     console::{AttemptView, ChainView, JobView},
@@ -21,17 +21,23 @@ use crate::{
 pub fn Attempts(
     /// The chain.
     chain: ChainView,
+    /// Only these attempts; none is all that were read.
+    #[prop(optional)]
+    only: Option<Vec<u32>>,
 ) -> impl IntoView {
+    let shown = |view: &&AttemptView| only.as_ref().is_none_or(|only| only.contains(&view.attempt.number));
+    let missing = (chain.attempts_total as usize).saturating_sub(chain.attempts.iter().filter(shown).count());
+    let table = format!("{}?view=table#chain-h", paths::fault_tolerance(&chain.job_id));
+    let partial = only.is_some();
     let rows = chain
         .attempts
         .iter()
+        .filter(shown)
         .map(|view| {
             let next = chain.attempts.iter().find(|a| a.attempt.number == view.attempt.number + 1);
             row(&chain, view, next)
         })
         .collect_view();
-    let total = chain.attempts_total as usize;
-    let missing = total.saturating_sub(chain.attempts.len());
     view! {
         <Panel>
             <DataTable caption="Original task and every retry task" class=class::TABLE_WIDE>
@@ -54,8 +60,9 @@ pub fn Attempts(
         </Panel>
         {(missing > 0)
             .then(|| {
-                let text = format!("{} attempts are not listed; choose a part of the chain above.", format::count(missing as u64));
-                view! { <p class="mt-2 text-xs text-ink-3">{text}</p> }
+                let text = format!("{} not listed here. ", format::plural(missing as u64, "attempt is", "attempts are"));
+                let all = partial.then(|| view! { <a href=table>"Show all as table"</a> });
+                view! { <p class="mt-2 text-xs text-ink-3">{text} {all}</p> }
             })}
     }
 }
@@ -71,15 +78,16 @@ fn row(chain: &ChainView, view: &AttemptView, next: Option<&AttemptView>) -> Any
         }
     } else {
         let names: Vec<String> = a.nodes.iter().map(ToString::to_string).collect();
-        view! { <span class="block max-w-44 wrap-anywhere">{names.join(", ")}</span> }.into_any()
+        view! { <span class="block max-w-56 min-w-40 wrap-break-word">{names.join(", ")}</span> }.into_any()
     };
-    let duration = a.submitted_at.map(|from| format::duration(a.ended_at.unwrap_or(chain.now).seconds_since(from)));
+    let duration =
+        a.submitted_at.map(|from| format::duration(a.ended_at.unwrap_or(chain.now).seconds_since(from)));
     let result = story::result_words(a, next.map(|n| &n.attempt));
     let result = match next.filter(|_| result.starts_with("Resubmitted as")) {
         Some(next) => view! {
             "Resubmitted as "
             <a class="font-mono text-xs" href=paths::attempt(&chain.job_id, &next.attempt.task_id)>
-                {short_id(next.attempt.task_id.as_str())}
+                {short_id(&next.attempt.task_id)}
             </a>
         }
         .into_any(),
@@ -89,7 +97,7 @@ fn row(chain: &ChainView, view: &AttemptView, next: Option<&AttemptView>) -> Any
         <tr>
             <th scope="row" class="whitespace-nowrap">
                 <a class="font-mono text-xs" href=paths::attempt(&chain.job_id, &a.task_id) title=a.task_id.to_string()>
-                    {short_id(a.task_id.as_str())}
+                    {short_id(&a.task_id)}
                 </a>
                 " "
                 <span class="font-normal text-ink-3">{place}</span>
@@ -97,7 +105,7 @@ fn row(chain: &ChainView, view: &AttemptView, next: Option<&AttemptView>) -> Any
             <td>
                 <StateBadge state=a.state />
             </td>
-            <td class="min-w-48">
+            <td class="min-w-52">
                 {match &a.fault {
                     Some(fault) => view! { {fault.clone()} }.into_any(),
                     None => quiet("none so far"),
@@ -205,7 +213,11 @@ pub fn Settings(
     let ft = &job.spec.fault_tolerance;
     let in_place = matches!(job.summary.mode, Mode::Advanced | Mode::Full);
     let policy = if in_place {
-        format!("{}; in-place restarts {}", policy_name(&ft.policy.policy_type), ft.policy.max_in_place_restarts)
+        format!(
+            "{}; in-place restarts {}",
+            policy_name(&ft.policy.policy_type),
+            ft.policy.max_in_place_restarts
+        )
     } else {
         "off".to_owned()
     };
@@ -222,7 +234,11 @@ pub fn Settings(
         "off".to_owned()
     };
     let save = &ft.exit_checkpoint;
-    let save = if save.enabled { format!("port {}, up to {} s", save.port, save.max_wait_seconds) } else { "off".to_owned() };
+    let save = if save.enabled {
+        format!("port {}, up to {} s", save.port, save.max_wait_seconds)
+    } else {
+        "off".to_owned()
+    };
     let restarts = if ft.auto_failover {
         format!("Maximum Task Restart Attempts {}", ft.max_task_restarts)
     } else {

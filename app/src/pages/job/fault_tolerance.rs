@@ -35,6 +35,9 @@ use crate::{
     server_fns::jobs::get_metrics,
 };
 
+/// Records of incidents that are shown: the newest.
+const RECORDS: usize = 50;
+
 /// How the chain is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum View {
@@ -61,7 +64,9 @@ pub fn FaultToleranceDetail() -> impl IntoView {
     let live = crate::live::use_live();
     let metrics = Resource::new_blocking(
         move || (id.get(), axis.get(), live.ticks()),
-        |(id, axis, _)| async move { get_metrics(id?, MetricsQuery { metric: None, x: Some(read_axis(axis.as_deref())) }).await },
+        |(id, axis, _)| async move {
+            get_metrics(id?, MetricsQuery { metric: None, x: Some(read_axis(axis.as_deref())) }).await
+        },
     );
     let (task, view, from) = (use_query("task"), use_query("view"), use_query("from"));
     view! {
@@ -104,12 +109,18 @@ struct Asked {
 
 /// The page once it is read.
 #[component]
-fn Loaded(job: JobView, chain: ChainView, metrics: Result<MetricsView, AppError>, asked: Asked) -> impl IntoView {
+fn Loaded(
+    job: JobView,
+    chain: ChainView,
+    metrics: Result<MetricsView, AppError>,
+    asked: Asked,
+) -> impl IntoView {
     let chosen = selected(&chain, asked.task.as_deref());
     let shown: Vec<u32> =
         story::attempts(&story::shown(&chain, asked.from)).iter().map(|a| a.attempt.number).collect();
     let summary = summary_text::of(&job, &chain, use_zone());
     let counsel = story::counsel(&chain, &job.spec);
+    let listed = shown.clone();
     let page = paths::fault_tolerance(&job.job_id);
     let wide = asked.view != View::Chain;
     let columns = if wide {
@@ -144,7 +155,7 @@ fn Loaded(job: JobView, chain: ChainView, metrics: Result<MetricsView, AppError>
                                 )}
                             </span>
                         </SectionHead>
-                        <Attempts chain=chain.clone() />
+                        <Attempts chain=chain.clone() only=listed />
                     </section>
                 }
             })}
@@ -181,8 +192,11 @@ fn Four(job: JobView, chain: ChainView) -> impl IntoView {
     let act = story::must_i_act(&job, &chain);
     let per_gpu = job.spec.accelerators_per_replica > 0;
     let incidents = story::incidents(&chain);
-    let costs: Vec<f64> =
-        incidents.iter().filter_map(|n| n.incident.cost.accelerator_seconds).filter(|s| s.is_finite()).collect();
+    let costs: Vec<f64> = incidents
+        .iter()
+        .filter_map(|n| n.incident.cost.accelerator_seconds)
+        .filter(|s| s.is_finite())
+        .collect();
     let lost: f64 = costs.iter().sum();
     let cost = match (incidents.is_empty(), costs.is_empty()) {
         (true, _) => "Nothing so far".to_owned(),
@@ -217,7 +231,7 @@ fn Four(job: JobView, chain: ChainView) -> impl IntoView {
             <Answer question="What did it cost?" answer=cost>
                 <p>{types}</p>
                 <p class="mt-1 text-xs text-ink-3">
-                    {if none { "no incident" } else { "waiting, starting and steps made again" }}
+                    {if none { "no incident" } else { "noticing, starting and steps made again" }}
                 </p>
             </Answer>
         </Answers>
@@ -285,11 +299,16 @@ fn Counsel(sentences: Vec<String>) -> impl IntoView {
 fn ChainSection(job: JobView, chain: ChainView, asked: Asked, selected: u32) -> impl IntoView {
     let page = paths::fault_tolerance(&job.job_id);
     let task = asked.task.as_ref().map(|task| format!("&task={}", paths::encode(task))).unwrap_or_default();
-    let choices = [("Chain", "chain", View::Chain), ("Timeline", "timeline", View::Timeline), ("Table", "table", View::Table)]
-        .map(|(name, word, view)| (name, format!("{page}?view={word}{task}"), view == asked.view))
-        .to_vec();
+    let choices = [
+        ("Chain", "chain", View::Chain),
+        ("Timeline", "timeline", View::Timeline),
+        ("Table", "table", View::Table),
+    ]
+    .map(|(name, word, view)| (name, format!("{page}?view={word}{task}"), view == asked.view))
+    .to_vec();
     let shown = story::shown(&chain, asked.from);
-    let folded: u32 = shown.iter().map(|s| if let Shown::Folded { count, .. } = s { *count } else { 0 }).sum();
+    let folded: u32 =
+        shown.iter().map(|s| if let Shown::Folded { count, .. } = s { *count } else { 0 }).sum();
     let numbers: Vec<u32> = story::attempts(&shown).iter().map(|a| a.attempt.number).collect();
     let drawing = match asked.view {
         View::Chain => view! { <Chain job chain=chain.clone() from=asked.from selected /> }.into_any(),
@@ -318,9 +337,11 @@ fn Incidents(job: JobView, chain: ChainView, shown: Vec<u32>) -> impl IntoView {
     let all = story::incidents(&chain);
     let per_gpu = job.spec.accelerators_per_replica > 0;
     let visible: Vec<_> = all.iter().filter(|n| shown.contains(&n.attempt.attempt.number)).collect();
+    let visible = &visible[visible.len().saturating_sub(RECORDS)..];
     let hidden = all.len() - visible.len();
     let last = visible.last().map(|n| n.number);
-    let records = visible.iter().map(|n| incident(&job.job_id, **n, Some(n.number) == last, per_gpu)).collect_view();
+    let records =
+        visible.iter().map(|n| incident(&job.job_id, **n, Some(n.number) == last, per_gpu)).collect_view();
     let note = match all.len() {
         0 => String::new(),
         n => format!("{} recorded, one per failure however many ranks show it", format::count(n as u64)),
@@ -340,7 +361,7 @@ fn Incidents(job: JobView, chain: ChainView, shown: Vec<u32>) -> impl IntoView {
             } else {
                 view! {
                     <Panel>{records}</Panel>
-                    {(hidden > 0).then(|| view! { <p class="mt-2 text-xs text-ink-3">{format!("{hidden} more in folded attempts")}</p> })}
+                    {(hidden > 0).then(|| view! { <p class="mt-2 text-xs text-ink-3">{format!("{hidden} earlier or in folded attempts")}</p> })}
                     <DerivedNote />
                 }
                     .into_any()
@@ -357,7 +378,11 @@ fn nothing_yet(job: &JobView, chain: &ChainView) -> String {
     let in_place = match chain.mode {
         Mode::Advanced | Mode::Full => format!(
             ", {}",
-            format::plural(u64::from(budgets.in_place_restarts.allowed), "in-place restart", "in-place restarts")
+            format::plural(
+                u64::from(budgets.in_place_restarts.allowed),
+                "in-place restart",
+                "in-place restarts"
+            )
         ),
         _ => String::new(),
     };
@@ -379,7 +404,12 @@ fn nothing_yet(job: &JobView, chain: &ChainView) -> String {
 
 /// The curve with its lenses and the ledger beside it.
 #[component]
-fn Curve(job: JobView, chain: ChainView, metrics: Result<MetricsView, AppError>, axis: MetricsAxis) -> impl IntoView {
+fn Curve(
+    job: JobView,
+    chain: ChainView,
+    metrics: Result<MetricsView, AppError>,
+    axis: MetricsAxis,
+) -> impl IntoView {
     let page = paths::fault_tolerance(&job.job_id);
     let choices = [("Step", "step", MetricsAxis::Step), ("Clock", "clock", MetricsAxis::Clock)]
         .map(|(name, word, x)| (name, format!("{page}?x={word}#loss-h"), x == axis))
@@ -399,7 +429,7 @@ fn Curve(job: JobView, chain: ChainView, metrics: Result<MetricsView, AppError>,
     };
     view! {
         <section class="mt-8" aria-labelledby="loss-h">
-            <SectionHead id="loss-h" title="Loss by step, all attempts">
+            <SectionHead id="loss-h" title=if axis == MetricsAxis::Step { "Loss by step, all attempts" } else { "Loss by clock, all attempts" }>
                 <ChartKey />
                 <span class="ml-auto max-sm:ml-0">
                     <Segmented label="Horizontal axis" choices />

@@ -23,8 +23,8 @@ use crate::{
         log_view::log_line,
         notice::Notice,
         story,
+        story::short_id,
         table::DerivedNote,
-        timeline::short_id,
     },
     console::{AttemptView, ChainView, JobView, LogLevel, LogPage, LogQuery},
     error::AppError,
@@ -98,7 +98,12 @@ fn log_task(chain: &ChainView, asked: Option<&str>) -> TaskId {
     let ran = |a: &&AttemptView| a.attempt.started_at.is_some();
     match known {
         Some(_) => selected(chain, known).task,
-        None => chain.attempts.iter().rev().find(ran).map_or(chain.latest_task_id.clone(), |a| a.attempt.task_id.clone()),
+        None => chain
+            .attempts
+            .iter()
+            .rev()
+            .find(ran)
+            .map_or(chain.latest_task_id.clone(), |a| a.attempt.task_id.clone()),
     }
 }
 
@@ -131,11 +136,14 @@ type Page = Result<(TaskId, LogPage), AppError>;
 
 #[component]
 fn Loaded(job: JobView, chain: ChainView, page: Page, asked: Asked) -> impl IntoView {
-    let task = page.as_ref().map_or_else(|_| log_task(&chain, asked.task.as_deref()), |(task, _)| task.clone());
+    let task =
+        page.as_ref().map_or_else(|_| log_task(&chain, asked.task.as_deref()), |(task, _)| task.clone());
     let mut chosen = selected(&chain, Some(task.as_str()));
     chosen.unknown = selected(&chain, asked.task.as_deref()).unknown;
     let address = paths::logs(&job.job_id);
-    let Some(view) = chain.attempts.iter().find(|a| a.attempt.task_id == task).cloned() else { return ().into_any() };
+    let Some(view) = chain.attempts.iter().find(|a| a.attempt.task_id == task).cloned() else {
+        return ().into_any();
+    };
     let body = match page {
         Ok((_, page)) => view! {
             <Filters chain=chain.clone() task=task.clone() page=page.clone() asked=asked.clone() job=job.job_id.clone() />
@@ -161,7 +169,7 @@ fn Filters(chain: ChainView, task: TaskId, page: LogPage, asked: Asked, job: Job
         .iter()
         .map(|view| {
             let a = &view.attempt;
-            let words = format!("{} of {total}, {}, {}", a.number, short_id(a.task_id.as_str()), of_state(a.state).2);
+            let words = format!("{} of {total}, {}, {}", a.number, short_id(&a.task_id), of_state(a.state).2);
             (a.task_id.to_string(), words)
         })
         .collect();
@@ -229,7 +237,10 @@ fn Evidence(job: JobId, chain: ChainView, view: AttemptView, page: LogPage) -> i
         Some((incident, line))
     });
     let (incident, line) = found.or(elsewhere)?;
-    let (here, record) = (paths::incident(&job, &incident.id), line_address(&job, &view.attempt.task_id, incident.launch, line));
+    let (here, record) = (
+        paths::incident(&job, &incident.id),
+        line_address(&job, &view.attempt.task_id, incident.launch, line),
+    );
     let number = story::number_of(&numbered, &incident.id).unwrap_or_default();
     let place = if line.replica == page.replica {
         format!("line {}: ", format::count(line.line_number))
@@ -263,7 +274,12 @@ fn at_line(job: &JobId, task: &TaskId, page: &LogPage, asked: &Asked, from: Opti
     let level = asked.level.map(|l| format!("&level={}", level_word(l))).unwrap_or_default();
     let q = if asked.q.is_empty() { String::new() } else { format!("&q={}", paths::encode(&asked.q)) };
     let from = from.map(|n| format!("&from={n}")).unwrap_or_default();
-    format!("{}?task={task}&launch={}&replica={}{level}{q}{from}", paths::logs(job), page.launch, page.replica)
+    format!(
+        "{}?task={task}&launch={}&replica={}{level}{q}{from}",
+        paths::logs(job),
+        page.launch,
+        page.replica
+    )
 }
 
 /// The lines, with the way to earlier and later ones, and what follows while the launch runs.
@@ -290,13 +306,18 @@ fn Lines(job: JobId, view: AttemptView, page: LogPage, asked: Asked) -> impl Int
     let (first, last) = (page.lines.first().map(|l| l.n), page.lines.last().map(|l| l.n));
     let runs = view.launches.iter().find(|l| l.number == page.launch).is_some_and(|l| l.ended_at.is_none());
     let filtered = !asked.q.is_empty() || asked.level.is_some();
-    let earlier = first.filter(|n| *n > 1).map(|n| at_line(&job, &task, &page, &asked, Some(n.saturating_sub(PAGE).max(1))));
-    let more = last.zip(page.total).is_some_and(|(last, total)| last < total) || (page.total.is_none() && page.next.is_some());
+    let earlier = first
+        .filter(|n| *n > 1)
+        .map(|n| at_line(&job, &task, &page, &asked, Some(n.saturating_sub(PAGE).max(1))));
+    let more = last.zip(page.total).is_some_and(|(last, total)| last < total)
+        || (page.total.is_none() && page.next.is_some());
     let later = page.next.filter(|_| more).map(|n| at_line(&job, &task, &page, &asked, Some(n)));
     let newest = asked.from.is_some().then(|| at_line(&job, &task, &page, &asked, None));
     let showing = match (first, last, filtered) {
         (Some(a), Some(b), false) => format!("Showing {} to {}", format::count(a), format::count(b)),
-        (Some(_), Some(_), true) => format!("{} that match", format::plural(page.lines.len() as u64, "line", "lines")),
+        (Some(_), Some(_), true) => {
+            format!("{} that match", format::plural(page.lines.len() as u64, "line", "lines"))
+        }
         _ => String::new(),
     };
     let total = page.total.map(|n| format::plural(n, "line", "lines"));
@@ -314,7 +335,15 @@ fn Lines(job: JobId, view: AttemptView, page: LogPage, asked: Asked) -> impl Int
     let has_roles = !roles.is_empty();
     let place = page.total.map(|total| evidence_map(&roles, first, last, total));
     let follow = (runs && !more).then(|| {
-        let query = LogQuery { tail: None, from: page.next.or(last.map(|n| n + 1)), ..query(&Asked { replica: Some(page.replica.to_string()), launch: Some(page.launch), ..asked.clone() }) };
+        let query = LogQuery {
+            tail: None,
+            from: page.next.or(last.map(|n| n + 1)),
+            ..query(&Asked {
+                replica: Some(page.replica.to_string()),
+                launch: Some(page.launch),
+                ..asked.clone()
+            })
+        };
         view! { <Follow task=task.clone() query q=asked.q.clone() /> }
     });
     view! {
@@ -381,7 +410,9 @@ fn evidence_map(roles: &[(u64, Role)], first: Option<u64>, last: Option<u64>, to
         })
         .collect_view();
     let label = match roles.iter().find(|(_, role)| *role == Role::Root) {
-        Some((n, _)) => format!("Where in the log: evidence at line {} of {}", format::count(*n), format::count(total)),
+        Some((n, _)) => {
+            format!("Where in the log: evidence at line {} of {}", format::count(*n), format::count(total))
+        }
         None => "Which part of the log is shown".to_owned(),
     };
     view! {
@@ -412,6 +443,9 @@ mod tests {
         let asked = Asked { q: "gpu".to_owned(), ..Asked::default() };
         assert_eq!((query(&asked).tail, query(&asked).q.as_deref()), (Some(200), Some("gpu")));
         let asked = Asked { from: Some(88_392), replica: Some("../x".to_owned()), ..Asked::default() };
-        assert_eq!((query(&asked).tail, query(&asked).from, query(&asked).replica), (None, Some(88_392), None));
+        assert_eq!(
+            (query(&asked).tail, query(&asked).from, query(&asked).replica),
+            (None, Some(88_392), None)
+        );
     }
 }

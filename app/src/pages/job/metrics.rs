@@ -87,7 +87,9 @@ fn Loaded(
                 table,
             )
         }
-        Err(error) => (view! { <div class="p-4"><FailedPart error /></div> }.into_any(), ().into_any(), ().into_any()),
+        Err(error) => {
+            (view! { <div class="p-4"><FailedPart error /></div> }.into_any(), ().into_any(), ().into_any())
+        }
     };
     view! {
         <section class="mt-5" aria-labelledby="curve-h">
@@ -142,7 +144,11 @@ fn table(points: &[MetricPoint], tasks: &[TaskId]) -> AnyView {
         })
         .collect_view();
     let note = if hidden > 0 {
-        format!("The newest {}; the CSV has all {}.", format::count(ROWS as u64), format::count(points.len() as u64))
+        format!(
+            "The newest {}; the CSV has all {}.",
+            format::count(ROWS as u64),
+            format::count(points.len() as u64)
+        )
     } else {
         format::plural(points.len() as u64, "point", "points")
     };

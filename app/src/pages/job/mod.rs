@@ -32,9 +32,9 @@ use crate::{
         badge::{JobBadges, StateBadge, kind_name, mode_name},
         failed::FailedPage,
         live_mark::LiveMark,
+        story::short_id,
         strip::Patterns,
         tabs::{Tab, Tabs},
-        timeline::short_id,
     },
     console::JobView,
     error::AppError,
@@ -149,7 +149,7 @@ fn AttemptLink(job: JobView, original: bool) -> impl IntoView {
     };
     view! {
         <a class="font-mono text-xs" href=paths::attempt(&job.job_id, &task) title=task.to_string()>
-            {short_id(task.as_str())}
+            {short_id(&task)}
         </a>
         <StateBadge state />
     }

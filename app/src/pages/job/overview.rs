@@ -16,8 +16,7 @@ use crate::{
         log_view::tail_line,
         notice::Notice,
         pips::Pips,
-        proof,
-        story,
+        proof, story,
         strip::fill_key,
         table::SectionHead,
         timeline::Timeline,
@@ -43,7 +42,9 @@ pub fn Overview() -> impl IntoView {
     let (id, live) = (super::data::use_job_id(), crate::live::use_live());
     let events = Resource::new_blocking(
         move || (id.get(), live.ticks()),
-        |(id, _)| async move { get_events(id?, EventsQuery { limit: Some(EVENTS), ..EventsQuery::default() }).await },
+        |(id, _)| async move {
+            get_events(id?, EventsQuery { limit: Some(EVENTS), ..EventsQuery::default() }).await
+        },
     );
     // The log's task is known once the chain is: the newest attempt that has run.
     let tail = Resource::new_blocking(
@@ -53,9 +54,12 @@ pub fn Overview() -> impl IntoView {
             let asked = selected(&chain, task.as_deref());
             let ran = |a: &&AttemptView| a.attempt.number <= asked.number && !a.launches.is_empty();
             match chain.attempts.iter().rev().find(|a| ran(a) && a.attempt.started_at.is_some()) {
-                Some(view) => get_logs(view.attempt.task_id.clone(), LogQuery { tail: Some(LINES), ..LogQuery::default() })
-                    .await
-                    .map(|page| Some((view.attempt.number, page))),
+                Some(view) => get_logs(
+                    view.attempt.task_id.clone(),
+                    LogQuery { tail: Some(LINES), ..LogQuery::default() },
+                )
+                .await
+                .map(|page| Some((view.attempt.number, page))),
                 None => Ok(None),
             }
         },
@@ -101,7 +105,11 @@ fn Loaded(
             </div>
         }
     });
-    let day = chain.attempts.first().and_then(|a| a.attempt.submitted_at).map(|at| format!("{}, to scale", format::date(at, zone)));
+    let day = chain
+        .attempts
+        .first()
+        .and_then(|a| a.attempt.submitted_at)
+        .map(|at| format!("{}, to scale", format::date(at, zone)));
     view! {
         {unknown}
         <div class="mt-5">
@@ -147,9 +155,17 @@ fn Outcome(job: JobView, chain: ChainView) -> impl IntoView {
 pub fn outcome_words(job: &JobView, chain: &ChainView) -> String {
     let summary = &job.summary;
     let mut said = Vec::new();
-    let queue = chain.attempts.last().filter(|a| a.attempt.started_at.is_none()).and_then(|a| a.attempt.queue.as_ref());
+    let queue = chain
+        .attempts
+        .last()
+        .filter(|a| a.attempt.started_at.is_none())
+        .and_then(|a| a.attempt.queue.as_ref());
     if let Some((needs, nodes)) = queue.and_then(|q| q.needs_nodes.zip(q.nodes)) {
-        said.push(format!("It needs {} and {} free.", format::plural(u64::from(needs), "node", "nodes"), are(nodes.free)));
+        said.push(format!(
+            "It needs {} and {} free.",
+            format::plural(u64::from(needs), "node", "nodes"),
+            are(nodes.free)
+        ));
     }
     if summary.state.is_terminal() {
         let why = chain.why_not.as_ref().filter(|why| !summary.tail.contains(&why.text));
@@ -164,7 +180,10 @@ pub fn outcome_words(job: &JobView, chain: &ChainView) -> String {
         }
     }
     if summary.substate == Some(Substate::Unknown) {
-        said.push("The cluster or its agents cannot be reached; nothing is restarted until it is known dead.".to_owned());
+        said.push(
+            "The cluster or its agents cannot be reached; nothing is restarted until it is known dead."
+                .to_owned(),
+        );
     }
     if let Some(saved) = summary.saved_step.filter(|_| summary.state != State::Succeeded) {
         said.push(format!("Step {} is saved.", format::count(saved)));
@@ -226,7 +245,8 @@ fn Progress(job: JobView, chain: ChainView) -> impl IntoView {
 /// `At 150 steps a minute: 5 h 33 m left`, from the newest launch that made steps.
 fn rate_words(job: &JobView, chain: &ChainView) -> Option<String> {
     let total = job.summary.total_steps?;
-    let launch = chain.attempts.iter().rev().flat_map(|a| a.launches.iter().rev()).find(|l| l.steps.is_some())?;
+    let launch =
+        chain.attempts.iter().rev().flat_map(|a| a.launches.iter().rev()).find(|l| l.steps.is_some())?;
     let steps = launch.steps?;
     let from = launch.proof.progress.at?;
     let to: Time = launch.ended_at.unwrap_or(chain.now);
@@ -262,7 +282,9 @@ fn LastLines(job: JobView, tail: Tail) -> impl IntoView {
             .into_any();
             (note, body)
         }
-        Ok(_) => (String::new(), view! { <p class="text-ink-3">"Nothing was printed so far."</p> }.into_any()),
+        Ok(_) => {
+            (String::new(), view! { <p class="text-ink-3">"Nothing was printed so far."</p> }.into_any())
+        }
         Err(error) => (String::new(), view! { <FailedPart error /> }.into_any()),
     };
     view! {
@@ -293,17 +315,23 @@ fn Facts(job: JobView, chain: ChainView, number: u32) -> impl IntoView {
     let newest = (number < total).then(|| link(total, "newest")).flatten();
     let before = chain.attempts.iter().find(|b| b.attempt.number + 1 == number);
     let cause = match (a.cause, before.and_then(|b| b.attempt.failure_type)) {
-        (AttemptCause::Failure, Some(failure)) => view! { "resubmitted after " <TypeCode failure /> }.into_any(),
+        (AttemptCause::Failure, Some(failure)) => {
+            view! { "resubmitted after " <TypeCode failure /> }.into_any()
+        }
         (cause, _) => view! { {story::cause_words(cause).to_lowercase()} }.into_any(),
     };
     let launch = view.launches.last();
     let resumes = launch.and_then(|l| l.proof.checkpoint.step.or(l.proof.checkpoint.expected)).map(|step| {
-        let path = launch.and_then(|l| l.proof.checkpoint.path.clone()).map(|p| format!(", {p}")).unwrap_or_default();
+        let path = launch
+            .and_then(|l| l.proof.checkpoint.path.clone())
+            .map(|p| format!(", {p}"))
+            .unwrap_or_default();
         format!("step {}{path}", format::count(step))
     });
     let avoids: Vec<String> = a.avoided_nodes.iter().map(ToString::to_string).collect();
     let nodes: Vec<String> = a.nodes.iter().map(ToString::to_string).collect();
-    let position = a.queue.as_ref().and_then(|q| q.position).map(|p| format!(", position {p}")).unwrap_or_default();
+    let position =
+        a.queue.as_ref().and_then(|q| q.position).map(|p| format!(", position {p}")).unwrap_or_default();
     view! {
         <section aria-labelledby="at-h">
             <SectionHead id="at-h" title=format!("Attempt {number} of {total}")>

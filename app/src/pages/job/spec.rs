@@ -4,10 +4,7 @@
 use engine::job::{FaultTolerance, JobDraft};
 use leptos::prelude::*;
 
-use super::{
-    data::use_job,
-    fault_tables::policy_name,
-};
+use super::{data::use_job, fault_tables::policy_name};
 use crate::{
     components::{
         badge::{Tag, kind_name, mode_name},
@@ -67,11 +64,19 @@ fn basics(job: &JobView) -> Vec<Setting> {
         setting("Cluster", &spec.cluster, false),
         setting("Image", text(&spec.image, "none"), spec.image.is_none()),
         setting("Command", spec.command.join(" "), false),
-        setting("Working directory", text(&spec.working_dir, "the server's or the image's own"), spec.working_dir.is_none()),
+        setting(
+            "Working directory",
+            text(&spec.working_dir, "the server's or the image's own"),
+            spec.working_dir.is_none(),
+        ),
         setting("Replicas", spec.replicas, spec.replicas == 1),
         setting("Processes in each", spec.processes_per_replica, spec.processes_per_replica == 1),
         setting("Accelerators in each", spec.accelerators_per_replica, spec.accelerators_per_replica == 0),
-        setting("Checkpoint directory", text(&spec.checkpoint_dir, "none: a resubmission starts at step 0"), spec.checkpoint_dir.is_none()),
+        setting(
+            "Checkpoint directory",
+            text(&spec.checkpoint_dir, "none: a resubmission starts at step 0"),
+            spec.checkpoint_dir.is_none(),
+        ),
     ]
 }
 
@@ -82,20 +87,76 @@ fn options(job: &JobView, defaults: Option<&FaultTolerance>) -> Vec<Setting> {
     vec![
         setting("Mode", mode_name(ft.mode()), false),
         setting("Auto Failover", on(ft.auto_failover), same(|a, b| a.auto_failover == b.auto_failover)),
-        setting("Maximum Task Restart Attempts", ft.max_task_restarts, same(|a, b| a.max_task_restarts == b.max_task_restarts)),
-        setting("Fault Tolerance Policy", on(ft.policy.enabled), same(|a, b| a.policy.enabled == b.policy.enabled)),
-        setting("Policy Type", policy_name(&ft.policy.policy_type), same(|a, b| a.policy.policy_type == b.policy.policy_type)),
-        setting("In-place restarts", ft.policy.max_in_place_restarts, same(|a, b| a.policy.max_in_place_restarts == b.policy.max_in_place_restarts)),
-        setting("Job Hang Detection", on(hang.enabled), same(|a, b| a.hang_detection.enabled == b.hang_detection.enabled)),
-        setting("Hang Detection Interval", format!("{} s", hang.interval_seconds), same(|a, b| a.hang_detection.interval_seconds == b.hang_detection.interval_seconds)),
-        setting("Hang Determination Duration", format!("{} s", hang.window_seconds), same(|a, b| a.hang_detection.window_seconds == b.hang_detection.window_seconds)),
-        setting("Detection starts after", format!("{} s", hang.start_after_seconds), same(|a, b| a.hang_detection.start_after_seconds == b.hang_detection.start_after_seconds)),
-        setting("Maximum Restart Count for Communication Hang", hang.max_in_place_restarts, same(|a, b| a.hang_detection.max_in_place_restarts == b.hang_detection.max_in_place_restarts)),
-        setting("Exit ckpt Notification", on(save.enabled), same(|a, b| a.exit_checkpoint.enabled == b.exit_checkpoint.enabled)),
-        setting("Program Listening Port", save.port, same(|a, b| a.exit_checkpoint.port == b.exit_checkpoint.port)),
-        setting("Maximum wait for the save", format!("{} s", save.max_wait_seconds), same(|a, b| a.exit_checkpoint.max_wait_seconds == b.exit_checkpoint.max_wait_seconds)),
-        setting("Health checks", on(checks.enabled), same(|a, b| a.health_checks.enabled == b.health_checks.enabled)),
-        setting("Checks", checks.checks.join(", "), same(|a, b| a.health_checks.checks == b.health_checks.checks)),
+        setting(
+            "Maximum Task Restart Attempts",
+            ft.max_task_restarts,
+            same(|a, b| a.max_task_restarts == b.max_task_restarts),
+        ),
+        setting(
+            "Fault Tolerance Policy",
+            on(ft.policy.enabled),
+            same(|a, b| a.policy.enabled == b.policy.enabled),
+        ),
+        setting(
+            "Policy Type",
+            policy_name(&ft.policy.policy_type),
+            same(|a, b| a.policy.policy_type == b.policy.policy_type),
+        ),
+        setting(
+            "In-place restarts",
+            ft.policy.max_in_place_restarts,
+            same(|a, b| a.policy.max_in_place_restarts == b.policy.max_in_place_restarts),
+        ),
+        setting(
+            "Job Hang Detection",
+            on(hang.enabled),
+            same(|a, b| a.hang_detection.enabled == b.hang_detection.enabled),
+        ),
+        setting(
+            "Hang Detection Interval",
+            format!("{} s", hang.interval_seconds),
+            same(|a, b| a.hang_detection.interval_seconds == b.hang_detection.interval_seconds),
+        ),
+        setting(
+            "Hang Determination Duration",
+            format!("{} s", hang.window_seconds),
+            same(|a, b| a.hang_detection.window_seconds == b.hang_detection.window_seconds),
+        ),
+        setting(
+            "Detection starts after",
+            format!("{} s", hang.start_after_seconds),
+            same(|a, b| a.hang_detection.start_after_seconds == b.hang_detection.start_after_seconds),
+        ),
+        setting(
+            "Maximum Restart Count for Communication Hang",
+            hang.max_in_place_restarts,
+            same(|a, b| a.hang_detection.max_in_place_restarts == b.hang_detection.max_in_place_restarts),
+        ),
+        setting(
+            "Exit ckpt Notification",
+            on(save.enabled),
+            same(|a, b| a.exit_checkpoint.enabled == b.exit_checkpoint.enabled),
+        ),
+        setting(
+            "Program Listening Port",
+            save.port,
+            same(|a, b| a.exit_checkpoint.port == b.exit_checkpoint.port),
+        ),
+        setting(
+            "Maximum wait for the save",
+            format!("{} s", save.max_wait_seconds),
+            same(|a, b| a.exit_checkpoint.max_wait_seconds == b.exit_checkpoint.max_wait_seconds),
+        ),
+        setting(
+            "Health checks",
+            on(checks.enabled),
+            same(|a, b| a.health_checks.enabled == b.health_checks.enabled),
+        ),
+        setting(
+            "Checks",
+            checks.checks.join(", "),
+            same(|a, b| a.health_checks.checks == b.health_checks.checks),
+        ),
     ]
 }
 
@@ -108,7 +169,12 @@ fn Loaded(job: JobView, defaults: Option<FaultTolerance>) -> impl IntoView {
     let environment = if job.spec.env.is_empty() {
         view! { <p class="p-4 text-ink-3">"None set."</p> }.into_any()
     } else {
-        let lines = job.spec.env.iter().map(|(name, value)| view! { <li>{format!("{name}={value}")}</li> }).collect_view();
+        let lines = job
+            .spec
+            .env
+            .iter()
+            .map(|(name, value)| view! { <li>{format!("{name}={value}")}</li> })
+            .collect_view();
         view! { <ul class="p-4 font-mono text-xs wrap-anywhere">{lines}</ul> }.into_any()
     };
     view! {
@@ -198,7 +264,10 @@ fn curl(origin: &str, body: &str) -> String {
     while body.lines().any(|line| line == end) {
         end.push('_');
     }
-    format!("curl -sS -X POST {origin}{} \\\n  -H 'Content-Type: application/json' --data-binary @- <<'{end}'\n{body}\n{end}", paths::API_JOBS)
+    format!(
+        "curl -sS -X POST {origin}{} \\\n  -H 'Content-Type: application/json' --data-binary @- <<'{end}'\n{body}\n{end}",
+        paths::API_JOBS
+    )
 }
 
 #[cfg(test)]

@@ -348,6 +348,9 @@ impl Reader {
                 }
                 Ok(Order::Finish { done }) => {
                     self.settle(|_| true);
+                    if let Some(pass) = self.pass.take() {
+                        pass.finish();
+                    }
                     let _ = done.send(());
                     return Next::End;
                 }

@@ -3,7 +3,7 @@
 use std::{
     io::{self, Write},
     sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
-    thread,
+    thread::{self, JoinHandle},
 };
 
 use crate::{log::Stream, telemetry::MARK};
@@ -15,6 +15,7 @@ const WAITING_CHUNKS: usize = 64;
 pub struct Pass {
     chunks: SyncSender<(Stream, Vec<u8>)>,
     left_out: u64,
+    writer: JoinHandle<()>,
 }
 
 impl Pass {
@@ -24,8 +25,8 @@ impl Pass {
     /// Where no thread can be started.
     pub fn start() -> io::Result<Self> {
         let (chunks, waiting) = sync_channel(WAITING_CHUNKS);
-        thread::Builder::new().name("pass".to_owned()).spawn(move || write(&waiting))?;
-        Ok(Self { chunks, left_out: 0 })
+        let writer = thread::Builder::new().name("pass".to_owned()).spawn(move || write(&waiting))?;
+        Ok(Self { chunks, left_out: 0, writer })
     }
 
     /// Repeats a chunk, or leaves it out.
@@ -40,6 +41,13 @@ impl Pass {
             Ok(()) => self.left_out = 0,
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.left_out += bytes.len() as u64,
         }
+    }
+
+    /// Waits until all is written, as long as that takes.
+    pub fn finish(self) {
+        drop(self.chunks);
+        // A writer that panicked has written what it could.
+        let _ = self.writer.join();
     }
 }
 

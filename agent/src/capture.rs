@@ -31,7 +31,7 @@ use crate::{
 
 /// Bytes read at once, and the size asked for the pipes.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// Read of a process that has ended at most this much: what its pipes can hold. A child of it may still print.
+/// Read at most this much of a process that has ended: more than its pipes can hold. A child of it may still print.
 const SETTLE_BYTES: usize = 1 << 20;
 /// Under load, output gathers this long before it is read, so that a program which prints line by line costs
 /// few system calls. With pipes of 256 KiB it is never held up by it.
@@ -41,23 +41,25 @@ const WAIT_RETRY: Duration = Duration::from_millis(20);
 /// A round that read less than this was woken too early.
 const SMALL_ROUND: usize = CHUNK_BYTES / 4;
 
-/// The reading end of one stream.
+/// The reading ends of one process.
 pub struct Source {
     rank: u32,
-    stream: Stream,
-    pipe: PipeReader,
+    out: PipeReader,
+    err: PipeReader,
 }
 
 impl Source {
     /// Of the process of this rank.
     ///
     /// # Errors
-    /// Where the pipe cannot be read without waiting.
-    pub fn new(rank: u32, stream: Stream, pipe: PipeReader) -> io::Result<Self> {
-        set_nonblocking(&pipe)?;
-        // A bigger pipe is a help, not a need; the system may have too few pages left for this user.
-        let _ = fcntl(&pipe, FcntlArg::F_SETPIPE_SZ(CHUNK_BYTES as i32));
-        Ok(Self { rank, stream, pipe })
+    /// Where a pipe cannot be read without waiting.
+    pub fn new(rank: u32, out: PipeReader, err: PipeReader) -> io::Result<Self> {
+        for pipe in [&out, &err] {
+            set_nonblocking(pipe)?;
+            // A bigger pipe is a help, not a need; the system may have too few pages left for this user.
+            let _ = fcntl(pipe, FcntlArg::F_SETPIPE_SZ(CHUNK_BYTES as i32));
+        }
+        Ok(Self { rank, out, err })
     }
 }
 
@@ -111,16 +113,14 @@ impl Capture {
         let shared = Arc::new(Shared { findings: Mutex::default(), urgent: Notify::new() });
         let (orders, taken) = mpsc::channel();
         let pass = if target.pass_through { Some(Pass::start()?) } else { None };
+        let log = Log::new(target.place);
         let reader = Reader {
+            processes: Vec::new(),
+            sink: Sink { log, pass, shared: Arc::clone(&shared) },
             replica: target.replica,
             ranks: target.ranks,
-            channels: Vec::new(),
-            log: Log::new(target.place),
-            pass,
-            shared: Arc::clone(&shared),
             orders: taken,
             woken,
-            chunk: vec![0; CHUNK_BYTES],
         };
         thread::Builder::new().name("capture".to_owned()).spawn(move || reader.run())?;
         Ok(Self { orders, wake, shared })
@@ -173,31 +173,47 @@ fn set_nonblocking(pipe: &PipeReader) -> io::Result<()> {
 
 /// One stream and what is read of it.
 struct Channel {
-    source: Source,
+    stream: Stream,
+    pipe: PipeReader,
     lines: Lines,
     scanner: Scanner,
     open: bool,
+    /// Holds what a full pipe holds, so one read takes all there is.
+    chunk: Vec<u8>,
 }
 
-/// What a read gave.
+/// The streams of one process.
+struct Channels {
+    rank: u32,
+    out: Channel,
+    err: Channel,
+}
+
+/// What a read gave; the bytes are in the chunk.
+#[derive(Clone, Copy)]
 enum Got {
     Bytes(usize),
     NothingNow,
     End,
 }
 
+impl Got {
+    fn count(self) -> usize {
+        if let Self::Bytes(count) = self { count } else { 0 }
+    }
+}
+
 impl Channel {
-    fn new(source: Source, replica: &ReplicaName, ranks: &Range<u32>) -> Self {
-        let scanner = Scanner::new(replica.clone(), source.rank, ranks.clone());
-        Self { source, lines: Lines::default(), scanner, open: true }
+    fn new(stream: Stream, pipe: PipeReader, scanner: Scanner) -> Self {
+        Self { stream, pipe, lines: Lines::default(), scanner, open: true, chunk: vec![0; CHUNK_BYTES] }
     }
 
-    fn read(&mut self, chunk: &mut [u8]) -> Got {
+    fn read(&mut self) -> Got {
         if !self.open {
-            return Got::End;
+            return Got::NothingNow;
         }
         loop {
-            match self.source.pipe.read(chunk) {
+            match self.pipe.read(&mut self.chunk) {
                 Ok(0) => break,
                 Ok(count) => return Got::Bytes(count),
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
@@ -208,19 +224,40 @@ impl Channel {
         self.open = false;
         Got::End
     }
+
+    fn is_due(&self) -> bool {
+        self.lines.due().is_some_and(|due| due <= Instant::now())
+    }
+}
+
+impl Channels {
+    fn new(source: Source, replica: &ReplicaName, ranks: &Range<u32>) -> Self {
+        let Source { rank, out, err } = source;
+        let scanner = || Scanner::new(replica.clone(), rank, ranks.clone());
+        let out = Channel::new(Stream::Out, out, scanner());
+        Self { rank, out, err: Channel::new(Stream::Err, err, scanner()) }
+    }
+
+    fn both(&self) -> [&Channel; 2] {
+        [&self.out, &self.err]
+    }
 }
 
 /// The thread.
 struct Reader {
+    processes: Vec<Channels>,
+    sink: Sink,
     replica: ReplicaName,
     ranks: Range<u32>,
-    channels: Vec<Channel>,
+    orders: mpsc::Receiver<Order>,
+    woken: PipeReader,
+}
+
+/// Where all output goes.
+struct Sink {
     log: Log,
     pass: Option<Pass>,
     shared: Arc<Shared>,
-    orders: mpsc::Receiver<Order>,
-    woken: PipeReader,
-    chunk: Vec<u8>,
 }
 
 /// What happens to the lines of a stream.
@@ -228,6 +265,53 @@ enum Step {
     Bytes(usize),
     Tick,
     Flush,
+}
+
+impl Sink {
+    /// Takes what a process printed, read by one round.
+    fn take(&mut self, process: &mut Channels, out: Got, err: Got) {
+        for (channel, got) in [(&mut process.out, out), (&mut process.err, err)] {
+            match got {
+                Got::Bytes(count) => self.step(process.rank, channel, Step::Bytes(count)),
+                Got::End => self.step(process.rank, channel, Step::Flush),
+                Got::NothingNow if channel.is_due() => self.step(process.rank, channel, Step::Tick),
+                Got::NothingNow => {}
+            }
+        }
+    }
+
+    fn step(&mut self, rank: u32, channel: &mut Channel, step: Step) {
+        let Channel { stream, lines, scanner, chunk, .. } = channel;
+        let (now, at) = (Instant::now(), clock::now());
+        if let (Step::Bytes(count), Some(pass)) = (&step, &mut self.pass) {
+            pass.chunk(*stream, &chunk[..*count]);
+        }
+        let head = log::head(at, rank, *stream);
+        let mut findings = self.shared.findings();
+        let mut urgent = false;
+        let mut emit = |line: crate::lines::Line<'_>| {
+            let number = self.log.keep(head.as_bytes(), line);
+            urgent |= scanner.line(line.text, number, at, &mut findings);
+        };
+        match step {
+            Step::Bytes(count) => lines.push(&chunk[..count], now, &mut emit),
+            Step::Tick => lines.tick(now, &mut emit),
+            Step::Flush => lines.flush(now, &mut emit),
+        }
+        drop(findings);
+        if urgent {
+            self.shared.urgent.notify_one();
+        }
+    }
+
+    /// Writes what is buffered, and tells what could not be written.
+    fn flush(&mut self) {
+        self.log.flush();
+        if let Some(text) = self.log.take_loss() {
+            self.shared.findings().loss(text);
+            self.shared.urgent.notify_one();
+        }
+    }
 }
 
 impl Reader {
@@ -239,9 +323,8 @@ impl Reader {
                 thread::sleep(WAIT_RETRY);
             }
             let woken_at = Instant::now();
-            let read = self.round();
-            self.log.flush();
-            self.tell_loss();
+            let read = self.round(|_| true);
+            self.sink.flush();
             match self.obey() {
                 Next::GoOn if read > 0 && read < SMALL_ROUND && woken_at - busy_since < GATHER => {
                     thread::sleep(GATHER);
@@ -255,81 +338,35 @@ impl Reader {
 
     /// Waits for output, an order, or a state of a progress bar that is due.
     fn wait(&self) -> nix::Result<()> {
-        let due = self.channels.iter().filter_map(|c| c.lines.due()).min();
+        let channels = || self.processes.iter().flat_map(Channels::both);
+        let due = channels().filter_map(|c| c.lines.due()).min();
         let timeout = due.map_or(PollTimeout::NONE, |at| {
             let millis = at.saturating_duration_since(Instant::now()).as_millis() + 1;
             PollTimeout::try_from(millis.min(60_000) as i32).unwrap_or(PollTimeout::ZERO)
         });
         let mut fds = vec![PollFd::new(self.woken.as_fd(), PollFlags::POLLIN)];
-        let open = self.channels.iter().filter(|c| c.open);
-        fds.extend(open.map(|c| PollFd::new(c.source.pipe.as_fd(), PollFlags::POLLIN)));
+        let open = channels().filter(|c| c.open);
+        fds.extend(open.map(|c| PollFd::new(c.pipe.as_fd(), PollFlags::POLLIN)));
         match poll(&mut fds, timeout) {
             Ok(_) | Err(nix::Error::EINTR | nix::Error::EAGAIN) => Ok(()),
             Err(why) => Err(why),
         }
     }
 
-    /// One read of each stream, so that a flood on one does not starve the others.
-    fn round(&mut self) -> usize {
+    /// One read of each stream, so that a flood on one does not starve the others; says how much was read.
+    ///
+    /// Of a process, errors are *read* before the rest and *taken* after it. A step that was printed before an error is
+    /// then never taken for one that followed, however late this thread is; training that seems to have survived its
+    /// own death would drop the evidence.
+    fn round(&mut self, wanted: impl Fn(&Channels) -> bool) -> usize {
         let mut total = 0;
-        for index in 0..self.channels.len() {
-            total += self.read_once(index).unwrap_or(0);
-            if self.channels[index].lines.due().is_some_and(|due| due <= Instant::now()) {
-                self.step(index, Step::Tick);
-            }
+        for process in self.processes.iter_mut().filter(|process| wanted(process)) {
+            let err = process.err.read();
+            let out = process.out.read();
+            self.sink.take(process, out, err);
+            total += out.count() + err.count();
         }
         total
-    }
-
-    /// Reads one stream once; none if there was nothing to read.
-    fn read_once(&mut self, index: usize) -> Option<usize> {
-        let channel = &mut self.channels[index];
-        let was_open = channel.open;
-        match channel.read(&mut self.chunk) {
-            Got::Bytes(count) => {
-                self.step(index, Step::Bytes(count));
-                Some(count)
-            }
-            Got::NothingNow => None,
-            Got::End => {
-                if was_open {
-                    self.step(index, Step::Flush);
-                }
-                None
-            }
-        }
-    }
-
-    fn step(&mut self, index: usize, step: Step) {
-        let Self { channels, log, pass, shared, chunk, .. } = self;
-        let Channel { source, lines, scanner, .. } = &mut channels[index];
-        let (now, at) = (Instant::now(), clock::now());
-        if let (Step::Bytes(count), Some(pass)) = (&step, pass) {
-            pass.chunk(source.stream, &chunk[..*count]);
-        }
-        let head = log::head(at, source.rank, source.stream);
-        let mut findings = shared.findings();
-        let mut urgent = false;
-        let mut emit = |line: crate::lines::Line<'_>| {
-            let number = log.keep(head.as_bytes(), line);
-            urgent |= scanner.line(line.text, number, at, &mut findings);
-        };
-        match step {
-            Step::Bytes(count) => lines.push(&chunk[..count], now, &mut emit),
-            Step::Tick => lines.tick(now, &mut emit),
-            Step::Flush => lines.flush(now, &mut emit),
-        }
-        drop(findings);
-        if urgent {
-            shared.urgent.notify_one();
-        }
-    }
-
-    fn tell_loss(&mut self) {
-        if let Some(text) = self.log.take_loss() {
-            self.shared.findings().loss(text);
-            self.shared.urgent.notify_one();
-        }
     }
 
     fn obey(&mut self) -> Next {
@@ -338,17 +375,16 @@ impl Reader {
         loop {
             match self.orders.try_recv() {
                 Ok(Order::Read { sources }) => {
-                    let channels =
-                        sources.into_iter().map(|source| Channel::new(source, &self.replica, &self.ranks));
-                    self.channels.extend(channels);
+                    let processes = sources.into_iter().map(|s| Channels::new(s, &self.replica, &self.ranks));
+                    self.processes.extend(processes);
                 }
                 Ok(Order::Settle { rank, done }) => {
-                    self.settle(|channel| channel.source.rank == rank);
+                    self.settle(|process| process.rank == rank);
                     let _ = done.send(());
                 }
                 Ok(Order::Finish { done }) => {
                     self.settle(|_| true);
-                    if let Some(pass) = self.pass.take() {
+                    if let Some(pass) = self.sink.pass.take() {
                         pass.finish();
                     }
                     let _ = done.send(());
@@ -360,20 +396,21 @@ impl Reader {
         }
     }
 
-    /// Reads what is left of some streams.
-    fn settle(&mut self, wanted: impl Fn(&Channel) -> bool) {
-        for index in 0..self.channels.len() {
-            if !wanted(&self.channels[index]) {
-                continue;
+    /// Reads what is left of some processes.
+    fn settle(&mut self, wanted: impl Fn(&Channels) -> bool) {
+        let mut left = SETTLE_BYTES * self.processes.len();
+        loop {
+            let read = self.round(&wanted);
+            left = left.saturating_sub(read);
+            if read == 0 || left == 0 {
+                break;
             }
-            let mut left = SETTLE_BYTES;
-            while let Some(count) = self.read_once(index).filter(|_| left > 0) {
-                left = left.saturating_sub(count);
-            }
-            self.step(index, Step::Flush);
         }
-        self.log.flush();
-        self.tell_loss();
+        for process in self.processes.iter_mut().filter(|process| wanted(process)) {
+            self.sink.step(process.rank, &mut process.out, Step::Flush);
+            self.sink.step(process.rank, &mut process.err, Step::Flush);
+        }
+        self.sink.flush();
     }
 }
 

@@ -15,7 +15,6 @@ use nix::{
 use crate::{
     capture::Source,
     config::{Config, OWN_VARIABLES},
-    log::Stream,
 };
 
 /// Characters of the program's name in an error.
@@ -58,9 +57,9 @@ pub fn start(config: &Config, launch: &Launch) -> Processes {
     for local in 0..launch.local_world_size {
         let rank = launch.first_rank + local;
         match start_one(config, launch, local) {
-            Ok((pid, sources)) => {
+            Ok((pid, source)) => {
                 all.started.push(Started { pid, rank });
-                all.sources.extend(sources);
+                all.sources.push(source);
             }
             Err(source) => {
                 let program = config.program[0].to_string_lossy().chars().take(PROGRAM_CHARS).collect();
@@ -72,17 +71,17 @@ pub fn start(config: &Config, launch: &Launch) -> Processes {
     all
 }
 
-fn start_one(config: &Config, launch: &Launch, local: u32) -> io::Result<(i32, [Source; 2])> {
+fn start_one(config: &Config, launch: &Launch, local: u32) -> io::Result<(i32, Source)> {
     let rank = launch.first_rank + local;
     let (out, out_writer) = io::pipe()?;
     let (err, err_writer) = io::pipe()?;
-    let sources = [Source::new(rank, Stream::Out, out)?, Source::new(rank, Stream::Err, err)?];
+    let source = Source::new(rank, out, err)?;
     let mut command = Command::new(&config.program[0]);
     command.args(&config.program[1..]).stdin(Stdio::null()).stdout(out_writer).stderr(err_writer);
     set_environment(&mut command, launch, local);
     tie_to_agent(&mut command);
     let child = command.spawn()?;
-    Ok((child.id() as i32, sources))
+    Ok((child.id() as i32, source))
 }
 
 fn set_environment(command: &mut Command, launch: &Launch, local: u32) {

@@ -7,7 +7,7 @@ use engine::{
     sync::{Desired, ReportBody},
 };
 
-use crate::harness::{Agent, with_server};
+use crate::harness::{Agent, eventually, with_server};
 
 /// More than this and something is not bounded.
 const MEMORY: u64 = 96 << 20;
@@ -137,9 +137,10 @@ fn output_is_repeated_where_that_is_wanted() {
 
 /// A training program as its output goes: a checkpoint, steps with their loss, an error that is caught, the end.
 const TRAINING: &str = r#"
-import sys, time
+import os, sys, time
 print("holdfast checkpoint step=20 path=/data/20.pt loaded")
 print("CUDA out of memory, trying a smaller batch", file=sys.stderr)
+while not os.path.exists(os.environ["DIR"] + "/go"): time.sleep(0.01)
 for step in range(21, 41):
     print(f"holdfast step={step} loss={2.0 / step:.4f} total=100")
     time.sleep(0.06)
@@ -151,8 +152,13 @@ raise RuntimeError("NCCL error in: ProcessGroupNCCL.cpp:1970, unhandled system e
 #[test]
 fn progress_and_the_lines_that_explain_an_end_are_reported() {
     with_server(|server| async move {
-        let _agent = server.agent(&["python3", "-c", TRAINING], |_| {});
+        let agent = server.agent(&["python3", "-c", TRAINING], |_| {});
         server.run(0).await;
+        eventually("the first error is read", || {
+            agent.log(0).iter().any(|line| line.contains("smaller batch"))
+        })
+        .await;
+        fs::write(server.dir().join("go"), "").unwrap();
         server.stopped(0).await;
         let reports = server.reports();
         let points: Vec<_> = reports

@@ -131,7 +131,7 @@ impl Context<'_> {
                     <span class="ml-auto text-ink-3 max-sm:ml-0 max-sm:w-full">{times}</span>
                 </div>
                 {(!view.launches.is_empty() && queue.is_none()).then(|| self.launches(view))}
-                {queue.map(|queue| why_queued(queue))}
+                {queue.map(why_queued)}
                 {a.exit_checkpoint.as_ref().map(|exit| {
                     let step = exit.step.map(|step| format!(" at step {}", format::count(step))).unwrap_or_default();
                     let text = format!("Exit notification ({}): {}{step}", exit.reason, exit.outcome.replace('_', " "));
@@ -237,7 +237,8 @@ impl Context<'_> {
         view! {
             {number.map(|number| view! { <IncidentNo number /> })}
             " "
-            <a href=format!("#{}", incident.id)>
+            // The router would not open the record; the browser does.
+            <a href=format!("#{}", incident.id) rel="external">
                 <TypeCode failure=incident.failure_type />
             </a>
         }

@@ -270,9 +270,9 @@ fn x_axis(plot: &Plot, axis: MetricsAxis, zone: Zone) -> AnyView {
 /// `15k` for full thousands from 10,000 on, else the number.
 fn thousands(step: f64) -> String {
     let step = step.max(0.0) as u64;
-    if step >= 1_000 && step % 500 == 0 {
+    if step >= 1_000 && step.is_multiple_of(500) {
         let tenths = step / 100;
-        if tenths % 10 == 0 {
+        if tenths.is_multiple_of(10) {
             format!("{}k", format::count(step / 1_000))
         } else {
             format!("{}.{}k", tenths / 10, tenths % 10)

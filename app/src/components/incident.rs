@@ -47,7 +47,7 @@ pub fn incident(job: &JobId, numbered: Numbered<'_>, open: bool, per_gpu: bool) 
     let Numbered { number, attempt, incident } = numbered;
     let task = &attempt.attempt.task_id;
     view! {
-        <details class="group border-b border-hair last:border-b-0" id=incident.id.to_string() open=open>
+        <details class="group border-b border-hair last:border-b-0" open=open>
             <summary class="grid min-h-10 cursor-pointer list-none grid-cols-[14px_64px_17px_minmax(0,1fr)_auto] items-center gap-x-2.5 rounded-[7px] py-1.5 pr-4 pl-3 hover:bg-hover focus-visible:-outline-offset-2 max-sm:grid-cols-[14px_64px_17px_minmax(0,1fr)] [&::-webkit-details-marker]:hidden">
                 <span class="text-ink-3 transition-transform group-open:rotate-90"><Icon mark=Mark::Chevron /></span>
                 <span class="text-ink-3">
@@ -59,7 +59,8 @@ pub fn incident(job: &JobId, numbered: Numbered<'_>, open: bool, per_gpu: bool) 
                     <TypeCode failure=incident.failure_type />
                 </span>
             </summary>
-            <div class="pt-1.5 pr-4 pb-4 pl-9 max-sm:px-4">
+            // Inside the record and not on it, so that a link to it opens it, without script too.
+            <div class="scroll-mt-16 pt-1.5 pr-4 pb-4 pl-9 max-sm:px-4" id=incident.id.to_string()>
                 <dl class=class::FACTS>
                     <dt>"Fault"</dt>
                     <dd>{fault(incident)}</dd>
@@ -152,7 +153,7 @@ fn evidence(job: &JobId, task: &TaskId, incident: &IncidentRecord) -> AnyView {
             <li class="not-first:mt-2">
                 <span class="flex flex-wrap gap-x-2">
                     <span>{place}</span>
-                    <a class="ml-auto" href=line_address(job, task, incident.launch, e)>
+                    <a class="ml-auto" rel="external" href=line_address(job, task, incident.launch, e)>
                         "Open in Logs"
                     </a>
                 </span>

@@ -33,7 +33,7 @@ pub fn log_line(line: &LogLine, role: Option<Role>, query: &str, zone: Zone) -> 
                 "grid min-w-max grid-cols-[64px_96px_44px_minmax(max-content,1fr)] border-l-[3px] pr-4 whitespace-pre target:bg-selected target:outline-1 target:-outline-offset-1 target:outline-focus {ground}",
             )
         >
-            <a class="pr-4 text-right text-ink-3 no-underline select-none" href=format!("#{anchor}") tabindex="-1">
+            <a class="pr-4 text-right text-ink-3 no-underline select-none" href=format!("#{anchor}") rel="external" tabindex="-1">
                 {line.n}
             </a>
             <time class="text-ink-3">{millis(line.at, zone)}</time>

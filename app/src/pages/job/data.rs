@@ -1,17 +1,24 @@
 //! What the tabs read: the job once for all of them, and the chain where a tab needs it.
 
+use std::time::Duration;
+
 use engine::ids::{JobId, TaskId};
 use leptos::prelude::*;
 use leptos_router::hooks::{use_params_map, use_query_map};
 
 use crate::{
-    components::story::{HEAD, WHOLE},
+    components::{
+        failed::FailedPart,
+        story::{HEAD, WHOLE},
+    },
     console::{ChainPage, ChainView, JobView},
     error::AppError,
     live::use_live,
     server_fns::jobs::{get_chain, get_job},
 };
 
+/// Large readings are this far apart.
+const SLOW: Duration = Duration::from_secs(5);
 /// Attempts that are read at once, the most the backend gives.
 const READ: u32 = 200;
 
@@ -46,22 +53,61 @@ pub fn use_job() -> JobResource {
     use_context::<JobResource>().unwrap_or_else(provide_job)
 }
 
-/// The job with its chain.
-pub type Whole = Result<(JobView, ChainView), AppError>;
+/// The job with its chain, each read once however many parts of a page show it.
+#[derive(Clone, Copy)]
+pub struct Whole {
+    job: JobResource,
+    chain: Resource<Result<ChainView, AppError>>,
+}
+
+impl Whole {
+    /// Waits for both.
+    pub async fn read(self) -> Result<(JobView, ChainView), AppError> {
+        let job = self.job.await?;
+        Ok((job, self.chain.await?))
+    }
+
+    /// Waits for the chain.
+    pub async fn chain(self) -> Result<ChainView, AppError> {
+        self.chain.await
+    }
+}
 
 /// The job and its chain, read again when something changes.
-pub fn use_whole() -> Resource<Whole> {
+pub fn use_whole() -> Whole {
     let (id, live) = (use_job_id(), use_live());
     let from = use_query("from");
-    Resource::new_blocking(
+    let chain = Resource::new_blocking(
         move || (id.get(), from.get(), live.ticks()),
-        |(id, from, _)| async move {
-            let id = id?;
-            let job = get_job(id.clone()).await?;
-            let chain = whole_chain(id, from.and_then(|from| from.parse().ok())).await?;
-            Ok((job, chain))
-        },
-    )
+        |(id, from, _)| async move { whole_chain(id?, from.and_then(|from| from.parse().ok())).await },
+    );
+    Whole { job: use_job(), chain }
+}
+
+/// The chain as it was when the page was opened, for a page that must not be drawn anew while it is read.
+pub fn use_chain_once() -> Resource<Result<ChainView, AppError>> {
+    let id = use_job_id();
+    Resource::new_blocking(move || id.get(), |id| async move { whole_chain(id?, None).await })
+}
+
+/// Goes up when something changed, at most every [`SLOW`]: for what is large to read, such as curves.
+pub fn use_slow_ticks() -> RwSignal<u64> {
+    let live = use_live();
+    let slow = RwSignal::new(0);
+    let waiting = StoredValue::new(false);
+    Effect::new(move |_| {
+        if live.ticks() == 0 || waiting.get_value() {
+            return;
+        }
+        waiting.set_value(true);
+        // The page may be gone when the time is over; then there is nothing to set.
+        let over = move || {
+            waiting.try_set_value(false);
+            slow.try_update(|ticks| *ticks += 1);
+        };
+        set_timeout(over, SLOW);
+    });
+    slow
 }
 
 /// The chain as far as a page shows it: all of it up to [`READ`] attempts; of a longer one the beginning and either its end or
@@ -78,6 +124,14 @@ async fn whole_chain(id: JobId, from: Option<u32>) -> Result<ChainView, AppError
     let known = chain.attempts.last().map_or(0, |a| a.attempt.number);
     chain.attempts.extend(rest.attempts.into_iter().filter(|a| a.attempt.number > known));
     Ok(chain)
+}
+
+/// What a tab shows where its part could not be read. Of a job that is not there the frame says it already.
+pub fn unread(error: AppError) -> AnyView {
+    match error {
+        AppError::NotFound { .. } | AppError::SignIn | AppError::Forbidden { .. } => ().into_any(),
+        error => view! { <div class="mt-5"><FailedPart error /></div> }.into_any(),
+    }
 }
 
 /// One value of the query string; an empty one is none.

@@ -64,13 +64,12 @@ pub fn Events() -> impl IntoView {
             {move || {
                 let query = query();
                 Suspend::new(async move {
-                    match whole.await {
+                    match whole.read().await {
                         Ok((job, chain)) => {
                             let page = events.await;
                             view! { <Loaded job chain page query /> }.into_any()
                         }
-                        // The frame says why.
-                        Err(_) => ().into_any(),
+                        Err(error) => data::unread(error),
                     }
                 })
             }}

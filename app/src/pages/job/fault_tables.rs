@@ -158,7 +158,7 @@ pub fn Excluded(
                         <a href=paths::node(&node.node)>{node.node.to_string()}</a>
                     </th>
                     <td>
-                        <a href=format!("#{}", node.incident)>{words}</a>
+                        <a href=format!("#{}", node.incident) rel="external">{words}</a>
                         ", "
                         <TypeCode failure=node.failure_type />
                     </td>

@@ -61,9 +61,9 @@ impl View {
 pub fn FaultToleranceDetail() -> impl IntoView {
     let whole = use_whole();
     let (id, axis) = (data::use_job_id(), use_query("x"));
-    let live = crate::live::use_live();
+    let slow = data::use_slow_ticks();
     let metrics = Resource::new_blocking(
-        move || (id.get(), axis.get(), live.ticks()),
+        move || (id.get(), axis.get(), slow.get()),
         |(id, axis, _)| async move {
             get_metrics(id?, MetricsQuery { metric: None, x: Some(read_axis(axis.as_deref())) }).await
         },
@@ -79,13 +79,12 @@ pub fn FaultToleranceDetail() -> impl IntoView {
                     axis: read_axis(axis.get().as_deref()),
                 };
                 Suspend::new(async move {
-                    match whole.await {
+                    match whole.read().await {
                         Ok((job, chain)) => {
                             let metrics = metrics.await;
                             view! { <Loaded job chain metrics asked /> }.into_any()
                         }
-                        // The frame says why.
-                        Err(_) => ().into_any(),
+                        Err(error) => data::unread(error),
                     }
                 })
             }}
@@ -354,7 +353,7 @@ fn Incidents(job: JobView, chain: ChainView, shown: Vec<u32>) -> impl IntoView {
             {if all.is_empty() {
                 view! {
                     <Panel>
-                        <Empty title="Nothing to recover from so far.">{nothing_yet(&job, &chain)}</Empty>
+                        <Empty title="Nothing to recover from so far.">{nothing_yet(&chain)}</Empty>
                     </Panel>
                 }
                     .into_any()
@@ -370,8 +369,8 @@ fn Incidents(job: JobView, chain: ChainView, shown: Vec<u32>) -> impl IntoView {
     }
 }
 
-/// `Budget: 2 task restarts, 1 in-place restart. Hang detection starts at 14:32.`
-fn nothing_yet(job: &JobView, chain: &ChainView) -> String {
+/// `Budget: 2 task restarts, 1 in-place restart.`
+fn nothing_yet(chain: &ChainView) -> String {
     use engine::job::Mode;
     let budgets = chain.budgets;
     let restarts = format::plural(u64::from(budgets.task_restarts.allowed), "task restart", "task restarts");
@@ -389,17 +388,7 @@ fn nothing_yet(job: &JobView, chain: &ChainView) -> String {
     if chain.mode == Mode::None {
         return "Auto Failover is off: a failure ends the job.".to_owned();
     }
-    let hang = &job.spec.fault_tolerance.hang_detection;
-    let started = chain.attempts.last().and_then(|a| a.launches.last()).and_then(|l| l.started_at);
-    let watch = match started.filter(|_| hang.enabled && !job.summary.state.is_terminal()) {
-        Some(from) => {
-            let at = from.plus_seconds(u64::from(hang.start_after_seconds));
-            let tense = if at > chain.now { "starts" } else { "began" };
-            format!(" Hang detection {tense} at {}.", format::clock_short(at, use_zone()))
-        }
-        None => String::new(),
-    };
-    format!("Budget: {restarts}{in_place}.{watch}")
+    format!("Budget: {restarts}{in_place}.")
 }
 
 /// The curve with its lenses and the ledger beside it.

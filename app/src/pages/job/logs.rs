@@ -9,13 +9,13 @@ use leptos_router::components::Form;
 
 use super::{
     attempt::AttemptHead,
-    data::{selected, use_query, use_whole},
+    data::{self, selected, use_chain_once, use_query},
     follow::Follow,
 };
 use crate::{
     components::{
         badge::{Tone, of_state},
-        button::{LinkButton, Look, Submit},
+        button::{Look, Submit},
         failed::FailedPart,
         field::{INPUT, SELECT},
         icon::{Icon, Mark},
@@ -26,7 +26,7 @@ use crate::{
         story::short_id,
         table::DerivedNote,
     },
-    console::{AttemptView, ChainView, JobView, LogLevel, LogPage, LogQuery},
+    console::{AttemptView, ChainView, LogLevel, LogPage, LogQuery},
     error::AppError,
     format, paths,
     preferences::use_zone,
@@ -51,11 +51,11 @@ pub struct Asked {
 #[component]
 pub fn Logs() -> impl IntoView {
     let asked = use_asked();
-    let whole = use_whole();
+    let chain = use_chain_once();
     let page = Resource::new_blocking(
         move || asked.get(),
         move |asked| async move {
-            let (_, chain) = whole.await?;
+            let chain = chain.await?;
             let task = log_task(&chain, asked.task.as_deref());
             get_logs(task.clone(), query(&asked)).await.map(|page| (task, page))
         },
@@ -65,13 +65,12 @@ pub fn Logs() -> impl IntoView {
             {move || {
                 let asked = asked.get();
                 Suspend::new(async move {
-                    match whole.await {
-                        Ok((job, chain)) => {
+                    match chain.await {
+                        Ok(chain) => {
                             let page = page.await;
-                            view! { <Loaded job chain page asked /> }.into_any()
+                            view! { <Loaded chain page asked /> }.into_any()
                         }
-                        // The frame says why.
-                        Err(_) => ().into_any(),
+                        Err(error) => data::unread(error),
                     }
                 })
             }}
@@ -135,20 +134,20 @@ pub const fn level_word(level: LogLevel) -> &'static str {
 type Page = Result<(TaskId, LogPage), AppError>;
 
 #[component]
-fn Loaded(job: JobView, chain: ChainView, page: Page, asked: Asked) -> impl IntoView {
+fn Loaded(chain: ChainView, page: Page, asked: Asked) -> impl IntoView {
     let task =
         page.as_ref().map_or_else(|_| log_task(&chain, asked.task.as_deref()), |(task, _)| task.clone());
     let mut chosen = selected(&chain, Some(task.as_str()));
     chosen.unknown = selected(&chain, asked.task.as_deref()).unknown;
-    let address = paths::logs(&job.job_id);
+    let address = paths::logs(&chain.job_id);
     let Some(view) = chain.attempts.iter().find(|a| a.attempt.task_id == task).cloned() else {
         return ().into_any();
     };
     let body = match page {
         Ok((_, page)) => view! {
-            <Filters chain=chain.clone() task=task.clone() page=page.clone() asked=asked.clone() job=job.job_id.clone() />
-            <Evidence job=job.job_id.clone() chain=chain.clone() view=view.clone() page=page.clone() />
-            <Lines job=job.job_id.clone() view page asked />
+            <Filters chain=chain.clone() task=task.clone() page=page.clone() asked=asked.clone() job=chain.job_id.clone() />
+            <Evidence job=chain.job_id.clone() chain=chain.clone() view=view.clone() page=page.clone() />
+            <Lines job=chain.job_id.clone() view page asked />
         }
         .into_any(),
         Err(error) => view! { <div class="mt-5"><FailedPart error /></div> }.into_any(),
@@ -252,7 +251,7 @@ fn Evidence(job: JobId, chain: ChainView, view: AttemptView, page: LogPage) -> i
         <div class="mt-3">
             <Notice tone=Tone::Amber mark=Mark::Warning>
                 <div class="flex flex-wrap gap-x-4 gap-y-1">
-                    <span class="min-w-0 flex-1 wrap-anywhere">
+                    <span class="min-w-60 flex-1 wrap-anywhere">
                         <b>{format!("Evidence of incident {number}, ")}</b>
                         {place}
                         "“"
@@ -260,8 +259,8 @@ fn Evidence(job: JobId, chain: ChainView, view: AttemptView, page: LogPage) -> i
                         "”"
                     </span>
                     <span class="inline-flex gap-3">
-                        <a href=here>{format!("Incident {number}")}</a>
-                        <a href=record>"Go to line"</a>
+                        <a href=here rel="external">{format!("Incident {number}")}</a>
+                        <a href=record rel="external">"Go to line"</a>
                     </span>
                 </div>
             </Notice>
@@ -352,10 +351,10 @@ fn Lines(job: JobId, view: AttemptView, page: LogPage, asked: Asked) -> impl Int
                 <span class="whitespace-nowrap text-ink-3">{total}</span>
                 {place}
                 <span class="ml-auto">
-                    <LinkButton href=download look=Look::Small>
+                    <a href=download rel="external" download="" class=Look::Small.class()>
                         <Icon mark=Mark::Download />
                         "Download"
-                    </LinkButton>
+                    </a>
                 </span>
             </div>
             <div

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     components::{
-        button::LinkButton,
+        button::Look,
         chart::{self, ChartKey, Lenses, LossChart},
         class,
         failed::FailedPart,
@@ -37,11 +37,11 @@ pub fn csv_address(job: &JobId) -> String {
 /// The tab.
 #[component]
 pub fn Metrics() -> impl IntoView {
-    let (id, live, whole) = (data::use_job_id(), crate::live::use_live(), use_whole());
+    let (id, slow, whole) = (data::use_job_id(), data::use_slow_ticks(), use_whole());
     let x = use_query("x");
     let axis = move || read_axis(x.get().as_deref());
     let metrics = Resource::new_blocking(
-        move || (id.get(), axis(), live.ticks()),
+        move || (id.get(), axis(), slow.get()),
         |(id, axis, _)| async move { get_metrics(id?, MetricsQuery { metric: None, x: Some(axis) }).await },
     );
     view! {
@@ -49,13 +49,12 @@ pub fn Metrics() -> impl IntoView {
             {move || {
                 let axis = axis();
                 Suspend::new(async move {
-                    match whole.await {
+                    match whole.read().await {
                         Ok((job, chain)) => {
                             let metrics = metrics.await;
                             view! { <Loaded job chain metrics axis /> }.into_any()
                         }
-                        // The frame says why.
-                        Err(_) => ().into_any(),
+                        Err(error) => data::unread(error),
                     }
                 })
             }}
@@ -97,10 +96,10 @@ fn Loaded(
                 <ChartKey />
                 <span class="ml-auto inline-flex flex-wrap items-center gap-2 max-sm:ml-0">
                     <Segmented label="Horizontal axis" choices />
-                    <LinkButton href=csv_address(&job.job_id)>
+                    <a href=csv_address(&job.job_id) rel="external" class=Look::Plain.class()>
                         <Icon mark=Mark::Download />
                         "CSV"
-                    </LinkButton>
+                    </a>
                 </span>
             </SectionHead>
             <figure class="overflow-hidden rounded-lg border border-hair bg-raised">

@@ -128,9 +128,9 @@ fn Head(job: JobView, path: Signal<String>) -> impl IntoView {
                 .then(|| {
                     view! { <li>"latest " <AttemptLink job=job.clone() original=false /></li> }
                 })}
-            <li class="max-sm:hidden">{shape}</li>
-            <li class="max-sm:hidden">{mode_name(summary.mode)}</li>
-            <li class="max-sm:hidden">{job.owner.clone()}</li>
+            <li class="max-sm:hidden!">{shape}</li>
+            <li class="max-sm:hidden!">{mode_name(summary.mode)}</li>
+            <li class="max-sm:hidden!">{job.owner.clone()}</li>
             <li class="ml-auto max-sm:ml-0">
                 <LiveMark now=job.now />
             </li>

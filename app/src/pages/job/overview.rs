@@ -6,7 +6,7 @@ use engine::{
 };
 use leptos::prelude::*;
 
-use super::data::{selected, use_query, use_whole};
+use super::data::{self, selected, use_query, use_whole};
 use crate::{
     components::{
         badge::{StateBadge, Tag, Tone, TypeCode, of_state},
@@ -50,7 +50,7 @@ pub fn Overview() -> impl IntoView {
     let tail = Resource::new_blocking(
         move || (task.get(), live.ticks()),
         move |(task, _)| async move {
-            let (_, chain) = whole.await?;
+            let chain = whole.chain().await?;
             let asked = selected(&chain, task.as_deref());
             let ran = |a: &&AttemptView| a.attempt.number <= asked.number && !a.launches.is_empty();
             match chain.attempts.iter().rev().find(|a| ran(a) && a.attempt.started_at.is_some()) {
@@ -69,13 +69,12 @@ pub fn Overview() -> impl IntoView {
             {move || {
                 let task = task.get();
                 Suspend::new(async move {
-                    match whole.await {
+                    match whole.read().await {
                         Ok((job, chain)) => {
                             let (events, tail) = (events.await, tail.await);
                             view! { <Loaded job chain events tail task /> }.into_any()
                         }
-                        // The frame says why.
-                        Err(_) => ().into_any(),
+                        Err(error) => data::unread(error),
                     }
                 })
             }}

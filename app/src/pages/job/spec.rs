@@ -4,7 +4,10 @@
 use engine::job::{FaultTolerance, JobDraft};
 use leptos::prelude::*;
 
-use super::{data::use_job, fault_tables::policy_name};
+use super::{
+    data::{self, use_job},
+    fault_tables::policy_name,
+};
 use crate::{
     components::{
         badge::{Tag, kind_name, mode_name},
@@ -32,8 +35,7 @@ pub fn Spec() -> impl IntoView {
                         let defaults = site.await.ok().map(|start| start.site.defaults);
                         view! { <Loaded job defaults /> }.into_any()
                     }
-                    // The frame says why.
-                    Err(_) => ().into_any(),
+                    Err(error) => data::unread(error),
                 }
             })}
         </Transition>

@@ -1,5 +1,7 @@
 //! How the server speaks of itself: `tracing` on standard error, numbers for Prometheus.
 
+use std::io::IsTerminal;
+
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 
@@ -33,7 +35,10 @@ const SECONDS: [f64; 10] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 
 pub fn start_log(logging: &Logging) -> Result<(), TelemetryError> {
     let filter = EnvFilter::try_new(&logging.log)
         .map_err(|why| TelemetryError::Levels { levels: logging.log.clone(), text: why.to_string() })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     match logging.log_format {
         LogFormat::Human => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),

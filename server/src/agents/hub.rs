@@ -100,11 +100,13 @@ impl Hub {
                 return Ok(reply);
             }
             tokio::select! {
+                // The job was forgotten, or this server no longer drives it: only the next sync can tell. To say that the
+                // attempt is gone would end a training that goes on.
                 changed = chain.changed() => if changed.is_err() {
-                    return Err(SyncError::Gone);
+                    return Err(SyncError::NotNow(anyhow::anyhow!("the job is no longer driven here")));
                 },
                 changed = rendezvous.changed() => if changed.is_err() {
-                    return Err(SyncError::Gone);
+                    return Err(SyncError::NotNow(anyhow::anyhow!("the attempt is no longer known here")));
                 },
                 () = &mut deadline => return Ok(reply),
                 () = self.shutdown.cancelled() => return Err(SyncError::NotNow(anyhow::anyhow!("the server is stopping"))),

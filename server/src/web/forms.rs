@@ -5,6 +5,7 @@ use app::{console::Console, error::AppError, forms::new_job, paths, preferences:
 use axum::{
     Router,
     extract::{FromRequest, Request, State},
+    middleware::from_fn,
     response::{AppendHeaders, IntoResponse, Redirect, Response},
     routing::post,
 };
@@ -35,6 +36,7 @@ pub fn router() -> Router<WebState> {
         .route(paths::LOGOUT, post(logout))
         .route(paths::THEME, post(prefer))
         .route(paths::SETTINGS, post(prefer))
+        .layer(from_fn(ssr::sign_in_first))
 }
 
 /// A posted form, in order, with the head of its request.

@@ -119,7 +119,13 @@ impl From<AppError> for Problem {
             AppError::TooMuch { .. } => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "too-much", "Too much at once", detail)
             }
-            AppError::Internal { .. } | AppError::Unreachable { .. } => {
+            AppError::Unreachable { .. } => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "unreachable",
+                "Something could not be reached",
+                detail,
+            ),
+            AppError::Internal { .. } => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server failed", detail)
             }
         }

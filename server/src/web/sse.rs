@@ -215,7 +215,8 @@ impl Source for JobFeed {
             self.position = Some(at);
             return Ok(());
         };
-        if position.generation >= head.generation {
+        // Of an equal generation the client may have seen the first changes only: the connection is cut anywhere.
+        if position.generation > head.generation {
             return Ok(());
         }
         let since = changes::since(&mut conn, &self.id, position).await?;

@@ -107,13 +107,18 @@ async fn missing(State(state): State<WebState>, request: Request) -> Response {
 }
 
 /// Leads somebody who is not signed in to the form and back. Server functions answer for themselves.
-async fn sign_in_first(request: Request, next: Next) -> Response {
+pub async fn sign_in_first(request: Request, next: Next) -> Response {
     let known = request.extensions().get::<Who>().is_some_and(|Who(caller)| caller.is_some());
     let path = request.uri().path();
-    if known || path == paths::LOGIN || path.starts_with("/sfn/") {
+    let open = [paths::LOGIN, paths::LOGOUT, paths::THEME].contains(&path) || path.starts_with("/sfn/");
+    if known || open {
         return next.run(request).await;
     }
-    let here = request.uri().path_and_query().map_or(path, |whole| whole.as_str());
+    // A post cannot be repeated after signing in.
+    let here = match *request.method() {
+        Method::POST => paths::JOBS,
+        _ => request.uri().path_and_query().map_or(path, |whole| whole.as_str()),
+    };
     Redirect::to(&format!("{}?next={}", paths::LOGIN, paths::encode(here))).into_response()
 }
 

@@ -1,7 +1,11 @@
 //! The HTTP side by the real router, with a database for each test and a driver that only listens.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 mod access;
 mod contract;
+mod forms;
 mod jobs;
 mod requests;
+mod streams;
 mod support;

@@ -58,7 +58,8 @@ pub struct Server {
     pub store: Store,
     pub driver: Arc<Listener>,
     pub stop: CancellationToken,
-    pub dir: TempDir,
+    /// Removed with the server.
+    _dir: TempDir,
 }
 
 impl Server {
@@ -94,7 +95,7 @@ impl Server {
             stop: stop.clone(),
         })
         .unwrap();
-        Self { router, store, driver, stop, dir }
+        Self { router, store, driver, stop, _dir: dir }
     }
 
     /// Adds an account with the password `correct horse` and answers a token of it.

@@ -1,0 +1,67 @@
+//! What pages do without script: plain posts, answered by a page that shows the effect or by the same page with what is wrong.
+
+use axum::body::Body;
+use http::{StatusCode, header};
+
+use crate::support::{Answer, Server, request};
+
+async fn post(server: &Server, path: &str, body: &str) -> Answer {
+    let sent = request("POST", path).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+    server.send(sent.body(Body::from(body.to_owned())).unwrap()).await
+}
+
+const FORM: &str = "name=demo&kind=pytorchjob&cluster=local&command=python3+train.py&replicas=1&processes_per_replica=1&accelerators_per_replica=0";
+
+#[tokio::test]
+async fn the_create_form_makes_a_job_or_comes_back_with_values_and_errors() {
+    let server = Server::new().await;
+    let refused = post(&server, "/jobs/new", &FORM.replace("replicas=1", "replicas=99")).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(refused.text.contains("value=\"99\""), "what was typed comes back");
+    assert!(refused.text.contains("slots never fit"), "with what is wrong");
+    assert_eq!(server.get("/api/v1/jobs").await.json()["total"], 0);
+    let made = post(&server, "/jobs/new", FORM).await;
+    assert_eq!(made.status, StatusCode::SEE_OTHER, "{}", made.text);
+    let id = made.header("location").strip_prefix("/jobs/").unwrap().to_owned();
+    let job = server.get(&format!("/api/v1/jobs/{id}")).await.json();
+    assert_eq!(
+        (&job["name"], &job["spec"]["command"]),
+        (&"demo".into(), &serde_json::json!(["python3", "train.py"]))
+    );
+}
+
+#[tokio::test]
+async fn actions_lead_to_the_page_that_shows_their_effect() {
+    let server = Server::new().await;
+    let id = server.job(r#"{"name":"a","command":["true"]}"#).await;
+    for (path, body, want) in [
+        (format!("/jobs/{id}/stop"), "force=true", format!("/jobs/{id}")),
+        (format!("/jobs/{id}/acknowledge"), "", format!("/jobs/{id}")),
+        (format!("/jobs/{id}/delete"), "", "/jobs".to_owned()),
+        ("/theme".to_owned(), "theme=dark&next=%2Fnodes", "/nodes".to_owned()),
+        ("/theme".to_owned(), "theme=dark&next=https%3A%2F%2Fevil.example", "/settings".to_owned()),
+    ] {
+        let answer = post(&server, &path, body).await;
+        assert_eq!(
+            (answer.status, answer.header("location")),
+            (StatusCode::SEE_OTHER, want.as_str()),
+            "{path}"
+        );
+    }
+    let refused = post(&server, &format!("/jobs/{id}/resubmit"), "").await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+    assert!(refused.text.contains("It has not ended. Stop it first."));
+    assert_eq!(post(&server, "/jobs/jabcdefghij2/stop", "").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_post_without_a_session_leads_to_signing_in() {
+    let server = Server::new().await;
+    let id = server.job(r#"{"name":"a","command":["true"]}"#).await;
+    server.account("ada").await;
+    let answer = post(&server, &format!("/jobs/{id}/stop"), "").await;
+    assert_eq!((answer.status, answer.header("location")), (StatusCode::SEE_OTHER, "/login?next=%2Fjobs"));
+    let mut conn = server.store.read().await.unwrap();
+    let job = engine::ids::JobId::new(id).unwrap();
+    assert!(server::store::inbox::take(&mut conn, &job).await.unwrap().is_empty());
+}

@@ -142,12 +142,10 @@ CREATE TABLE inbox (
     PRIMARY KEY (job_id, at, id)
 );
 
--- The newest changes of each job, for streams that resume.
+-- The changes of the newest steps of each job, for streams that resume: [[kind, {...}], ...].
 CREATE TABLE change (
     job_id TEXT NOT NULL REFERENCES job (job_id) ON DELETE CASCADE,
     generation BIGINT NOT NULL,
-    n BIGINT NOT NULL,
-    kind TEXT NOT NULL,
     doc TEXT NOT NULL,
-    PRIMARY KEY (job_id, generation, n)
+    PRIMARY KEY (job_id, generation)
 );

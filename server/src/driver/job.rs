@@ -35,8 +35,10 @@ const INPUTS: usize = 4_096;
 const TICK_MILLIS: u64 = 20;
 /// Tries to write a step that others overtake. Only a second leader could, so the second try already meets the end of this term.
 const OVERTAKEN: u32 = 3;
-/// The pause after a failure of the database.
-const STORE_PAUSE: Duration = Duration::from_millis(500);
+/// The first pause after a failure of the database; it doubles up to [`LONGEST_STORE_PAUSE`].
+const FIRST_STORE_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause: a database that comes back is not met by all jobs at once and used within seconds.
+const LONGEST_STORE_PAUSE: Duration = Duration::from_secs(8);
 
 /// The task of one job.
 pub(super) struct Job {
@@ -55,6 +57,8 @@ pub(super) struct Job {
     inbox: bool,
     /// The chain may still believe that the cluster is silent.
     silent: bool,
+    /// Its silence was said aloud.
+    warned: bool,
     heard_at: Time,
     used_at: Time,
 }
@@ -102,6 +106,7 @@ impl Job {
         publish: watch::Sender<Arc<Chain>>,
         messages: mpsc::Receiver<Message>,
         hint: Arc<Hint>,
+        inbox: bool,
     ) -> Self {
         let now = shared.clock.now();
         let job_id = publish.borrow().job_id().clone();
@@ -117,8 +122,9 @@ impl Job {
             call: None,
             observe_at: now,
             tick_after: now,
-            inbox: true,
+            inbox,
             silent: true,
+            warned: false,
             heard_at: now,
             used_at: now,
         }
@@ -271,7 +277,7 @@ impl Job {
         }
         self.observe_at = now.plus_millis(OBSERVE_MILLIS);
         // The first failure is said aloud, the ones that follow from it are not.
-        if self.silent {
+        if std::mem::replace(&mut self.warned, true) {
             tracing::debug!(job_id = %self.job_id, error = %format!("{error:#}"), "a cluster call failed again");
         } else {
             tracing::warn!(job_id = %self.job_id, error = %format!("{error:#}"), "a cluster call failed");
@@ -280,6 +286,7 @@ impl Job {
 
     fn heard(&mut self, task_id: &TaskId, now: Time, news: &mut News) {
         self.heard_at = now;
+        self.warned = false;
         if std::mem::take(&mut self.silent) {
             news.inputs.push(Input::Heard { task_id: task_id.clone(), replica: None });
         }
@@ -321,6 +328,11 @@ impl Job {
     }
 
     async fn advance(&mut self, inputs: &[Input], now: Time) -> Result<(), DriverError> {
+        if inputs.is_empty() && !self.inbox {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        let Ok(_permit) = shared.steps.acquire().await else { return Err(DriverError::NotLeader) };
         let requests = self.requests().await.map_err(|source| self.failed(source))?;
         if inputs.is_empty() && requests.is_empty() {
             return Ok(());
@@ -394,11 +406,13 @@ impl Job {
 
     /// After a failure of the database nothing in memory is trusted: the commit may have been kept or not.
     async fn start_over(&mut self) -> Flow {
+        let mut pause = FIRST_STORE_PAUSE;
         loop {
             tokio::select! {
                 () = self.term.over.cancelled() => return Flow::End,
-                () = tokio::time::sleep(STORE_PAUSE) => {}
+                () = tokio::time::sleep(pause) => {}
             }
+            pause = (pause * 2).min(LONGEST_STORE_PAUSE);
             match self.reload().await {
                 Ok(()) => break,
                 Err(DriverError::NotFound { .. }) => return Flow::End,

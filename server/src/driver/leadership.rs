@@ -109,10 +109,12 @@ async fn keep(shared: &Shared, epoch: i64) {
         match renew(shared, epoch, next).await {
             Ok(true) => until = next,
             Ok(false) => return,
-            Err(error) => failed(shared, "could not keep the lead", error),
-        }
-        if shared.clock.now() >= until {
-            return;
+            Err(error) => {
+                failed(shared, "could not keep the lead", error);
+                if shared.clock.now() >= until {
+                    return;
+                }
+            }
         }
     }
 }
@@ -157,7 +159,8 @@ async fn take_up(shared: Arc<Shared>, term: Arc<Term>) {
         after = Some(last.clone());
         for (job_id, stored) in page {
             match stored {
-                Ok(stored) => drop(term.take_up(&shared, &job_id, stored)),
+                // The first sweep finds the requests of all of them in one query.
+                Ok(stored) => drop(term.take_up(&shared, &job_id, stored, false)),
                 Err(error) => failed(&shared, "a job cannot be taken up", error),
             }
         }

@@ -44,6 +44,9 @@ use status::Counts;
 
 /// Calls to clusters at a time. An API server or a local machine is not helped by more; a job waits its turn.
 const CLUSTER_CALLS: usize = 64;
+/// Steps at a time. One after the other is what SQLite does anyway; that few wait there means that the lead is kept in time
+/// however many jobs have something to write.
+const STEPS: usize = 16;
 /// Changes that a slow listener may lag behind before it misses some; they are hints, and it then reads again.
 const CHANGES: usize = 4_096;
 /// How often something is handed to a job's task that has just ended, before it is given up.
@@ -116,6 +119,7 @@ struct Shared {
     /// The present term of leadership; none while another server leads.
     term: watch::Sender<Option<Arc<Term>>>,
     cluster_calls: Semaphore,
+    steps: Semaphore,
     tasks: TaskTracker,
 }
 
@@ -132,6 +136,7 @@ impl Driver {
             changes: broadcast::Sender::new(CHANGES),
             term: watch::Sender::new(None),
             cluster_calls: Semaphore::new(CLUSTER_CALLS),
+            steps: Semaphore::new(STEPS),
             tasks: TaskTracker::new(),
         });
         for cluster in shared.clusters.values() {
@@ -182,7 +187,7 @@ impl Driver {
         self.shared.changes.subscribe()
     }
 
-    /// What the driver has done so far and has to do now.
+    /// What the driver has done so far and has to do now. Also sets the gauges of `/metrics`, so it is asked before they are read.
     pub fn status(&self) -> Status {
         let term = self.shared.term.borrow();
         self.shared.counts.status(term.as_ref().map(|term| (term.epoch, term.len())))

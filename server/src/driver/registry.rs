@@ -86,8 +86,14 @@ impl Term {
         self.jobs().contains_key(job_id)
     }
 
-    /// Gives a job a task, or the one it has already.
-    pub(super) fn take_up(self: &Arc<Self>, shared: &Arc<Shared>, job_id: &JobId, stored: Stored) -> Handle {
+    /// Gives a job a task, or the one it has already. `inbox`: requests may wait for it.
+    pub(super) fn take_up(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        job_id: &JobId,
+        stored: Stored,
+        inbox: bool,
+    ) -> Handle {
         let mut jobs = self.jobs();
         if let Some(handle) = jobs.get(job_id) {
             return handle.clone();
@@ -97,8 +103,15 @@ impl Term {
         let hint = Arc::new(Hint::default());
         let handle = Handle { mailbox, chain, hint: Arc::clone(&hint) };
         jobs.insert(job_id.clone(), handle.clone());
-        let task =
-            job::Job::new(Arc::clone(shared), Arc::clone(self), stored.generation, publish, messages, hint);
+        let task = job::Job::new(
+            Arc::clone(shared),
+            Arc::clone(self),
+            stored.generation,
+            publish,
+            messages,
+            hint,
+            inbox,
+        );
         self.tasks.spawn(task.run());
         handle
     }
@@ -148,7 +161,7 @@ pub(super) async fn find(shared: &Arc<Shared>, job_id: &JobId) -> Result<Handle,
     if term.over.is_cancelled() {
         return Err(DriverError::NotLeader);
     }
-    Ok(term.take_up(shared, job_id, stored))
+    Ok(term.take_up(shared, job_id, stored, true))
 }
 
 /// Hints a job, and makes its task first where it has none.

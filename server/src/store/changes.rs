@@ -10,13 +10,15 @@ use sqlx::AnyConnection;
 
 use super::{
     StoreError,
-    sql::{Doing, from_word, get, to_word},
+    sql::{Doing, from_doc, get, to_doc},
 };
 
 /// Generations whose changes are kept. A stream that was away for longer is told to read everything again.
 pub const KEPT_GENERATIONS: i64 = 32;
+/// Older ones are dropped every so many generations, since each time costs a statement.
+pub const DROP_EVERY: i64 = 8;
 /// Most changes in one answer.
-pub const LIMIT: i64 = 500;
+pub const LIMIT: usize = 500;
 
 /// What a change is about; the name of the event in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -94,17 +96,16 @@ pub(super) async fn keep(
     records: &[Record],
 ) -> Result<(), StoreError> {
     let job = (ChangeKind::Job, of_job(summary));
-    let all = std::iter::once(job).chain(records.iter().flat_map(of_record));
-    for (n, (kind, doc)) in all.enumerate() {
-        sqlx::query("INSERT INTO change (job_id, generation, n, kind, doc) VALUES ($1, $2, $3, $4, $5)")
-            .bind(job_id.as_str().to_owned())
-            .bind(generation)
-            .bind(n as i64)
-            .bind(to_word("a change", &kind)?)
-            .bind(doc.to_string())
-            .execute(&mut *conn)
-            .await
-            .doing("writing a change")?;
+    let all: Vec<_> = std::iter::once(job).chain(records.iter().flat_map(of_record)).collect();
+    sqlx::query("INSERT INTO change (job_id, generation, doc) VALUES ($1, $2, $3)")
+        .bind(job_id.as_str().to_owned())
+        .bind(generation)
+        .bind(to_doc("changes", &all)?)
+        .execute(&mut *conn)
+        .await
+        .doing("writing changes")?;
+    if generation % DROP_EVERY != 0 {
+        return Ok(());
     }
     sqlx::query("DELETE FROM change WHERE job_id = $1 AND generation <= $2")
         .bind(job_id.as_str().to_owned())
@@ -131,26 +132,26 @@ pub async fn since(
         .doing("reading the oldest change")?;
     let oldest: Option<i64> = get(&row, "oldest")?;
     let rows = sqlx::query(
-        "SELECT generation, n, kind, doc FROM change WHERE job_id = $1 AND (generation, n) > ($2, $3)
-         ORDER BY generation, n LIMIT $4",
+        "SELECT generation, doc FROM change WHERE job_id = $1 AND generation >= $2 ORDER BY generation LIMIT $3",
     )
     .bind(job_id.as_str().to_owned())
     .bind(position.generation)
-    .bind(position.n)
-    .bind(LIMIT)
+    .bind(KEPT_GENERATIONS + DROP_EVERY)
     .fetch_all(conn)
     .await
     .doing("reading changes")?;
-    let changes = rows
-        .iter()
-        .map(|row| {
-            Ok(Change {
-                position: Position { generation: get(row, "generation")?, n: get(row, "n")? },
-                kind: from_word("a change's kind", get(row, "kind")?)?,
-                doc: get(row, "doc")?,
-            })
-        })
-        .collect::<Result<Vec<_>, StoreError>>()?;
+    let mut changes = Vec::new();
+    for row in &rows {
+        let all: Vec<(ChangeKind, Value)> = from_doc("changes of job", job_id, get(row, "doc")?)?;
+        let generation = get(row, "generation")?;
+        changes.extend(all.into_iter().zip(0..).map(|((kind, doc), n)| Change {
+            position: Position { generation, n },
+            kind,
+            doc: doc.to_string(),
+        }));
+    }
+    changes.retain(|change| change.position > position);
+    changes.truncate(LIMIT);
     // Every generation has at least the change of the job, so a gap shows in the oldest one.
     Ok(Since { changes, complete: oldest.is_some_and(|oldest| oldest <= position.generation + 1) })
 }

@@ -6,7 +6,7 @@ use sqlx::{AnyConnection, Row, any::AnyRow};
 
 use super::{
     StoreError,
-    sql::{Doing, Sql, anywhere, count, from_doc, from_word, get, number},
+    sql::{Doing, Sql, anywhere, big, count, from_doc, from_word, get, number},
 };
 
 /// Rows of one page of the jobs list where nothing else is asked, and the range that can be asked.
@@ -78,6 +78,10 @@ pub async fn page(conn: &mut AnyConnection, query: &JobsQuery, caller: &str) -> 
     conditions(&mut counting, query, caller)?;
     let row = counting.build().fetch_one(&mut *conn).await.doing("counting jobs")?;
     let total = count(row.try_get::<i64, _>(0).doing("counting jobs")?);
+    let offset = u64::from(page - 1) * u64::from(size);
+    if offset >= total {
+        return Ok(Page { items: Vec::new(), total, page, size });
+    }
 
     let mut listing = Sql::new(
         "SELECT job_id, name, kind, replicas, accelerators_per_replica, owner, created_at, changed_at, summary FROM job WHERE 1 = 1",
@@ -90,7 +94,7 @@ pub async fn page(conn: &mut AnyConnection, query: &JobsQuery, caller: &str) -> 
         JobsSort::Restarts => " ORDER BY task_restarts DESC, created_at DESC, job_id DESC",
     });
     listing.bind(" LIMIT ", i64::from(size))?;
-    listing.bind(" OFFSET ", i64::from(page - 1) * i64::from(size))?;
+    listing.bind(" OFFSET ", big(offset))?;
     let rows = listing.build().fetch_all(conn).await.doing("reading jobs")?;
     let items = rows.iter().map(to_job_row).collect::<Result<_, _>>()?;
     Ok(Page { items, total, page, size })

@@ -3,23 +3,30 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use server::store::Store;
-use sqlx::{AnyConnection, AssertSqlSafe, ConnectOptions, Connection, Executor, any::AnyConnectOptions};
+use sqlx::{
+    AnyConnection, AssertSqlSafe, ConnectOptions, Connection, Executor,
+    any::{AnyConnectOptions, install_default_drivers},
+};
 
 /// Runs a test on SQLite and, where one is given, on Postgres.
 pub async fn on_each_database(test: impl AsyncFn(Store)) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&format!("sqlite://{}/holdfast.db", dir.path().display())).await.unwrap();
     test(store).await;
+    on_postgres(test).await;
+}
 
+/// Runs a test on Postgres, where one is given.
+pub async fn on_postgres(test: impl AsyncFn(Store)) {
     let Ok(server) = std::env::var("HOLDFAST_TEST_POSTGRES") else {
         println!("Postgres was skipped: HOLDFAST_TEST_POSTGRES names no server");
         return;
     };
+    install_default_drivers();
     let name = database_name();
     let mut admin = AnyConnection::connect(&server).await.unwrap();
     admin.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
-    let store = Store::open(&in_database(&server, &name)).await.unwrap();
-    test(store.clone()).await;
+    test(Store::open(&in_database(&server, &name)).await.unwrap()).await;
     // A test that fails leaves its database to be looked at.
     admin.execute(AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)"))).await.unwrap();
 }

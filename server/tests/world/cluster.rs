@@ -1,0 +1,168 @@
+//! A cluster in a directory: a file is an attempt, so it outlives the process; a log tells what was really done. Its faults are
+//! those of real ones: answers are lost, it cannot be reached, it refuses, removals take their time.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use engine::{
+    chain::{Observation, ReplicaObservation, ReplicaStatus},
+    ids::{JobId, NodeName, TaskId},
+    job::{ClusterKind, JobSpec},
+};
+use server::clusters::{Cluster, ClusterError, Node, Order};
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use super::master;
+
+/// What goes wrong.
+#[derive(Clone, Default)]
+pub struct Faults {
+    /// So many creations are done and their answers lost.
+    pub lost_answers: u32,
+    /// Nothing gets through.
+    pub unreachable: bool,
+    /// Attempts are refused with these words.
+    pub refuse: Option<&'static str>,
+    /// Removals are taken and not carried out.
+    pub slow_removal: bool,
+    /// Creations wait for a permit.
+    pub gate: Option<Arc<Semaphore>>,
+}
+
+/// The cluster.
+pub struct FileCluster {
+    dir: PathBuf,
+    faults: Mutex<Faults>,
+    /// How many calls were made; tests wait for it to move.
+    pub calls: watch::Sender<u64>,
+    hints: Mutex<Option<mpsc::Receiver<TaskId>>>,
+    pub hint: mpsc::Sender<TaskId>,
+}
+
+impl FileCluster {
+    pub fn new(dir: &Path) -> Arc<Self> {
+        let dir = dir.join("cluster");
+        fs::create_dir_all(&dir).unwrap();
+        let (hint, hints) = mpsc::channel(16);
+        Arc::new(Self {
+            dir,
+            faults: Mutex::default(),
+            calls: watch::Sender::new(0),
+            hints: Mutex::new(Some(hints)),
+            hint,
+        })
+    }
+
+    pub fn set(&self, faults: Faults) {
+        *self.faults.lock().unwrap() = faults;
+    }
+
+    /// What was done, in order, without what changed nothing.
+    pub fn log(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// The attempts that exist.
+    pub fn live(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.dir).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut live: Vec<_> = names.filter(|name| name != "log").collect();
+        live.sort();
+        live
+    }
+
+    fn note(&self, line: &str) {
+        let mut log = fs::OpenOptions::new().create(true).append(true).open(self.dir.join("log")).unwrap();
+        log.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    fn remove(&self, task: &TaskId) {
+        if fs::remove_file(self.dir.join(task.as_str())).is_ok() {
+            self.note(&format!("delete {task}"));
+        }
+    }
+
+    fn begin(&self) -> Result<Faults, ClusterError> {
+        self.calls.send_modify(|calls| *calls += 1);
+        let faults = self.faults.lock().unwrap().clone();
+        if faults.unreachable { Err(unreachable()) } else { Ok(faults) }
+    }
+}
+
+fn unreachable() -> ClusterError {
+    let source = anyhow::anyhow!("no answer");
+    ClusterError::Unreachable { cluster: "local".to_owned(), doing: "asking", source }
+}
+
+#[async_trait]
+impl Cluster for FileCluster {
+    fn name(&self) -> &str {
+        "local"
+    }
+
+    fn kind(&self) -> ClusterKind {
+        ClusterKind::Local
+    }
+
+    async fn create(&self, order: &Order) -> Result<(), ClusterError> {
+        let faults = self.begin()?;
+        if let Some(gate) = &faults.gate {
+            gate.acquire().await.unwrap().forget();
+        }
+        if let Some(text) = faults.refuse {
+            return Err(ClusterError::Refused { text: text.to_owned() });
+        }
+        let task = order.plan.task_id.as_str();
+        let others = self.live();
+        if fs::OpenOptions::new().create_new(true).write(true).open(self.dir.join(task)).is_ok() {
+            assert!(order.tokens.contains_key(&master()));
+            self.note(&format!("create {task}"));
+            if !others.is_empty() {
+                self.note(&format!("two attempts live: {task} beside {others:?}"));
+            }
+        }
+        if faults.lost_answers > 0 {
+            self.faults.lock().unwrap().lost_answers -= 1;
+            return Err(unreachable());
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, task: &TaskId, _force: bool) -> Result<(), ClusterError> {
+        if !self.begin()?.slow_removal {
+            self.remove(task);
+        }
+        Ok(())
+    }
+
+    async fn observe(&self, task: &TaskId) -> Result<Observation, ClusterError> {
+        self.begin()?;
+        if !self.dir.join(task.as_str()).exists() {
+            return Ok(Observation::Absent);
+        }
+        let node = NodeName::new("n1").unwrap();
+        let replica = ReplicaObservation { node, status: ReplicaStatus::Running };
+        Ok(Observation::Placed { replicas: BTreeMap::from([(master(), replica)]) })
+    }
+
+    async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
+        Ok(Vec::new())
+    }
+
+    async fn forget(&self, job: &JobId, _spec: &JobSpec, tasks: &[TaskId]) -> Result<(), ClusterError> {
+        self.begin()?;
+        self.note(&format!("forget {job} with {} attempts", tasks.len()));
+        Ok(())
+    }
+
+    fn hints(&self) -> Option<mpsc::Receiver<TaskId>> {
+        self.hints.lock().unwrap().take()
+    }
+}

@@ -191,6 +191,7 @@ async fn sweep_once(
     now: Time,
     is_full: bool,
 ) -> Result<(), StoreError> {
+    metrics::gauge!("holdfast_driver_jobs").set(term.len() as f64);
     let mut conn = shared.store.read().await?;
     for job_id in inbox::jobs(&mut conn, IDS_AT_A_TIME).await? {
         registry::hint(shared, &job_id);

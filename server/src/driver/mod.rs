@@ -187,7 +187,7 @@ impl Driver {
         self.shared.changes.subscribe()
     }
 
-    /// What the driver has done so far and has to do now. Also sets the gauges of `/metrics`, so it is asked before they are read.
+    /// What the driver has done so far and has to do now.
     pub fn status(&self) -> Status {
         let term = self.shared.term.borrow();
         self.shared.counts.status(term.as_ref().map(|term| (term.epoch, term.len())))

@@ -50,16 +50,13 @@ impl Counts {
     }
 
     pub(super) fn status(&self, term: Option<(i64, usize)>) -> Status {
-        let status = Status {
+        Status {
             epoch: term.map(|(epoch, _)| epoch),
             jobs: term.map_or(0, |(_, jobs)| jobs),
             found: self.found.load(Ordering::Relaxed),
             done: self.done.load(Ordering::Relaxed),
             changed_under_us: self.changed_under_us.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
-        };
-        metrics::gauge!("holdfast_driver_jobs").set(status.jobs as f64);
-        metrics::gauge!("holdfast_driver_leading").set(f64::from(u8::from(status.epoch.is_some())));
-        status
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! Serves the pages with invented data, to look at them without a server: `cargo run -p app --features ssr --example
-//! preview -- 127.0.0.1:3100`. `?` scenarios: `PREVIEW=first-visit` shows an empty console.
+//! preview -- 127.0.0.1:3100`. `PREVIEW=first-visit` shows an installation without a job.
 //! Styles and scripts come from `target/site` where they have been built.
 
 mod sample;
@@ -22,7 +22,7 @@ use axum::{
     extract::{Request, State},
     http::{HeaderMap, StatusCode, header},
     response::{AppendHeaders, IntoResponse, Redirect, Response},
-    routing::post,
+    routing::{get, post},
 };
 use leptos::{config::LeptosOptions, prelude::provide_context};
 use leptos_axum::{LeptosRoutes, generate_route_list, render_app_async_with_context};
@@ -64,6 +64,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         move || shell(options.clone())
     };
     let router = Router::new()
+        .route(paths::STREAM, get(one_event))
         .route(paths::NEW_JOB, post(create))
         .route(paths::SETTINGS, post(prefer))
         .route(paths::THEME, post(prefer))
@@ -74,13 +75,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             pages,
         )
         .nest_service("/pkg", ServeDir::new("target/site/pkg"))
-        .fallback_service(
-            ServeDir::new("public").fallback(axum::routing::get(missing).with_state(preview.clone())),
-        )
+        .fallback_service(ServeDir::new("public").fallback(get(missing).with_state(preview.clone())))
         .with_state(preview);
     let listener = tokio::net::TcpListener::bind(address).await?;
     axum::serve(listener, router).await?;
     Ok(())
+}
+
+/// A stream that tells one change and breaks off, so that pausing and trying again can be looked at.
+async fn one_event() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "text/event-stream")], "event: job\ndata: {}\n\n")
 }
 
 /// The page of an address that leads nowhere.

@@ -3,7 +3,7 @@
 
 use engine::{
     ids::{IncidentId, JobId, NodeName, ReplicaName, TaskId},
-    job::{FieldError, JobDraft, JobKind, JobSpec, Mode, Site},
+    job::{FieldError, JobKind, JobSpec, Mode},
     record::{
         AttemptRecord, Budgets, EventKind, EventRecord, IncidentRecord, LaunchRecord, Ledger, NodeCounts,
         State, StrikeRecord, Substate, Summary, WhyNot,
@@ -12,7 +12,10 @@ use engine::{
 };
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "ssr")]
 use crate::error::AppError;
+#[cfg(feature = "ssr")]
+use engine::job::{JobDraft, Site};
 
 /// Who asks. Every method checks what they may do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -67,7 +67,7 @@ pub fn App() -> impl IntoView {
             <AppBar/>
             <main id="main" tabindex="-1" class="max-w-page mx-auto px-8 max-lg:px-6 max-sm:px-4 pt-5 pb-18 outline-hidden">
                 <Routes fallback=NotFound>
-                    <Route path=path!("/") view=|| view! { <Redirect path=paths::JOBS/> }/>
+                    <Route path=path!("/") view=|| view! { <Redirect path=paths::JOBS/> } ssr=SsrMode::Async/>
                     <Route path=path!("/jobs") view=Jobs ssr=SsrMode::Async/>
                     <Route path=path!("/jobs/new") view=NewJob ssr=SsrMode::Async/>
                     <JobRoutes/>

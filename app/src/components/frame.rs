@@ -15,7 +15,10 @@ pub fn AppBar() -> impl IntoView {
     let frame = use_frame();
     let who = frame.caller.as_ref().map(|caller| {
         let short: String = caller.name.chars().filter(|c| c.is_alphanumeric()).take(2).collect();
-        (short.to_lowercase(), format!("Settings of {}", caller.name))
+        let short = short.to_lowercase();
+        // A name that is read out holds the words that are seen.
+        let label = format!("{short}, settings of {}", caller.name);
+        (short, label)
     });
     view! {
         <header class="border-b border-hair bg-sunken">

@@ -10,7 +10,7 @@ use super::{
     switches::{self, sent},
     typed::{Typed, field_of, label, name},
 };
-use crate::console::Posted;
+use crate::{console::Posted, format};
 
 /// What the server does with a post.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,7 +90,7 @@ pub fn error_of<'a>(errors: &'a [FieldError], field: &str) -> Option<&'a FieldEr
 
 /// What is allowed in a number field, in the words of its hint.
 pub fn allowed(field: &str) -> String {
-    let range = |low: i64, high: i64| format!("{low} to {high}");
+    let range = |low: i64, high: i64| format!("{low} to {}", format::count(high.unsigned_abs()));
     match field {
         name::REPLICAS => range(1, limits::REPLICAS),
         name::PROCESSES => range(1, limits::PROCESSES),
@@ -100,7 +100,7 @@ pub fn allowed(field: &str) -> String {
         name::INTERVAL => range(*limits::HANG_INTERVAL_SECONDS.start(), *limits::HANG_INTERVAL_SECONDS.end()),
         name::WINDOW => range(1, limits::HANG_WINDOW_SECONDS),
         name::START_AFTER => range(0, limits::HANG_START_AFTER_SECONDS),
-        name::PORT => range(*limits::EXIT_PORT.start(), *limits::EXIT_PORT.end()),
+        name::PORT => format!("{} to {}", limits::EXIT_PORT.start(), limits::EXIT_PORT.end()),
         name::WAIT => range(*limits::EXIT_WAIT_SECONDS.start(), *limits::EXIT_WAIT_SECONDS.end()),
         _ => String::new(),
     }

@@ -236,7 +236,7 @@ fn Record(node: NodeView, now: Time) -> impl IntoView {
     let why = node.strikes.into_iter().take(5).map(move |strike| view! { <Why strike now/> });
     view! {
         <tr>
-            <th scope="row" class=CELL><span class="font-mono text-xs">{node.name.to_string()}</span></th>
+            <th scope="row" class=CELL><span class="font-mono text-xs whitespace-nowrap">{node.name.to_string()}</span></th>
             <td class=CELL>
                 {if avoided {
                     view! { <Badge tone=Tone::Amber mark=Mark::Warning text="Suspected"/> }.into_any()
@@ -244,7 +244,7 @@ fn Record(node: NodeView, now: Time) -> impl IntoView {
                     view! { <Badge tone=Tone::Green mark=Mark::Ok text="Ready"/> }.into_any()
                 }}
             </td>
-            <td class=CELL>{format::plural(count, "strike", "strikes")}</td>
+            <td class=format!("{CELL} whitespace-nowrap")>{format::plural(count, "strike", "strikes")}</td>
             <td class=CELL>
                 <ul class="grid gap-0.5">{why.collect_view()}</ul>
                 {(count > 5).then(|| view! { <p class="text-xs text-ink-3">{format!("and {} older", count - 5)}</p> })}
@@ -269,13 +269,12 @@ fn Why(strike: StrikeView, now: Time) -> impl IntoView {
 
 #[cfg(test)]
 mod tests {
-    use engine::ids::NodeName;
+    use engine::ids::{JobId, NodeName, TaskId};
 
     use super::*;
 
-    #[test]
-    fn a_cluster_is_counted_once_however_many_nodes_it_has() {
-        let node = |cluster: &str, name: &str| NodeView {
+    fn node(cluster: &str, name: &str) -> NodeView {
+        NodeView {
             cluster: cluster.to_owned(),
             name: NodeName::new(name).unwrap(),
             slots: 2,
@@ -284,8 +283,22 @@ mod tests {
             avoided_by: vec![],
             strikes: vec![],
             counts: NodeCounts { total: 2, busy: 1, avoided: 0, free: 1 },
-        };
+        }
+    }
+
+    #[test]
+    fn a_cluster_is_counted_once_however_many_nodes_it_has() {
         let all = [node("a", "n1"), node("a", "n2"), node("b", "m1"), node("b", "m2")];
         assert_eq!(totals(&all), NodeCounts { total: 4, busy: 2, avoided: 0, free: 2 });
+    }
+
+    #[test]
+    fn a_node_says_who_keeps_off_it() {
+        let job_id = JobId::new("jabcdefghij2").unwrap();
+        let task_id = TaskId::of_attempt("demo", &job_id, 1);
+        let mut node = node("a", "n1");
+        node.avoided_by.push(NodeJob { job_id, name: "demo".to_owned(), task_id });
+        let html = Owner::new().with(|| view! { <Card node/> }.to_html());
+        assert!(html.contains("kept off by 1 job") && html.contains("0 of 2 slots used"), "{html}");
     }
 }

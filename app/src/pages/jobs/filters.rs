@@ -64,7 +64,7 @@ pub fn Filters(query: JobsQuery) -> impl IntoView {
             {query.view.filter(|view| *view != JobsViewName::All).map(|view| view! {
                 <input type="hidden" name="view" value=name(&view)/>
             })}
-            <div class="flex flex-wrap items-center gap-2 my-3">
+            <div class="flex flex-wrap items-center gap-2 my-3 max-sm:grid max-sm:grid-cols-2">
                 <input
                     type="search"
                     name="q"
@@ -72,7 +72,7 @@ pub fn Filters(query: JobsQuery) -> impl IntoView {
                     aria-label="Name, id or image"
                     placeholder="Name, id or image"
                     maxlength="200"
-                    class=format!("{INPUT} max-w-60 max-sm:max-w-none")
+                    class=format!("{INPUT} max-w-60 max-sm:max-w-none max-sm:col-span-2")
                 />
                 <FilterSelect name="state" label="State" any="Any state" chosen=word(query.state.map(|s| name(&s))) choices=states/>
                 <FilterSelect
@@ -90,7 +90,7 @@ pub fn Filters(query: JobsQuery) -> impl IntoView {
                     aria-label="Owner"
                     placeholder="Any owner"
                     maxlength="200"
-                    class=format!("{INPUT} max-w-32")
+                    class=format!("{INPUT} max-w-32 max-sm:max-w-none")
                 />
                 <label class="inline-flex items-center gap-2 whitespace-nowrap">
                     "Restarts ≥"
@@ -100,7 +100,7 @@ pub fn Filters(query: JobsQuery) -> impl IntoView {
                         inputmode="numeric"
                         value=word(query.restarts.map(|n| n.to_string()))
                         maxlength="4"
-                        class=format!("{INPUT} max-w-12")
+                        class=format!("{INPUT} max-w-12 max-sm:max-w-none")
                     />
                 </label>
                 <FilterSelect name="sort" label="Order" any="Newest first" chosen=word(query.sort.map(|s| name(&s))) choices=sorts/>

@@ -152,7 +152,7 @@ fn Pages(query: JobsQuery, page: u32, size: u32, total: u64) -> impl IntoView {
         None => view! { <button type="button" class=Look::Small.class() disabled>{name}</button> }.into_any(),
     };
     view! {
-        <nav class="flex flex-wrap items-center justify-end gap-x-3 gap-y-2 min-h-11 px-3 py-2" aria-label="Pages of the list">
+        <nav class="flex flex-wrap items-center justify-end gap-x-3 gap-y-2 min-h-11 px-3 py-2 border-t border-hair" aria-label="Pages of the list">
             <span class="text-ink-3">{words}</span>
             {step((page > 1).then(|| page - 1), "Previous")}
             {step((last < total).then_some(page + 1), "Next")}

@@ -10,7 +10,7 @@ use crate::{
         badge::{JobBadges, TypeCode, kind_name},
         icon::{Icon, Mark},
         pips::Pips,
-        table::{DataTable, HEAD},
+        table::DataTable,
         when::Ago,
     },
     console::{JobRow, JobsQuery, JobsSort},
@@ -18,6 +18,9 @@ use crate::{
 };
 
 const CELL: &str = "px-3 py-2 align-top border-b border-hair max-xl:px-2 max-sm:flex max-sm:gap-3 max-sm:px-4 max-sm:py-0.5 max-sm:border-0 max-sm:before:content-[attr(data-label)] max-sm:before:w-28 max-sm:before:flex-none max-sm:before:text-ink-3 max-sm:before:text-xs max-sm:before:leading-5";
+
+const HEAD: &str =
+    "px-3 py-1.5 text-xs text-ink-3 whitespace-nowrap bg-sunken border-b border-hair max-xl:px-2";
 
 /// The new reading in the order that is on the screen: rows change in place and never move. Jobs that came since are
 /// counted and wait; a job that is on the screen but fell off this page keeps its last known row.
@@ -57,7 +60,7 @@ pub fn Rows(query: JobsQuery, rows: Vec<JobRow>, now: Time) -> impl IntoView {
             _ => ("ascending", Mark::Up),
         };
         view! {
-            <th scope="col" class=HEAD aria-sort=here.then_some(direction.0)>
+            <th scope="col" role="columnheader" class=HEAD aria-sort=here.then_some(direction.0)>
                 <a href=href class="inline-flex items-center gap-1 min-h-6 no-underline hover:text-ink">
                     {words} {here.then(|| view! { <Icon mark=direction.1/> })}
                 </a>
@@ -67,18 +70,18 @@ pub fn Rows(query: JobsQuery, rows: Vec<JobRow>, now: Time) -> impl IntoView {
     let rows = rows.into_iter().map(move |row| view! { <Row row now/> });
     view! {
         <DataTable caption class="max-sm:block">
-            <thead class="max-sm:unseen">
-                <tr>
+            <thead class="max-sm:unseen" role="rowgroup">
+                <tr role="row">
                     {sorted(JobsSort::Name, "Job")}
-                    <th scope="col" class=HEAD>"State"</th>
-                    <th scope="col" class=HEAD>"Progress"</th>
+                    <th scope="col" role="columnheader" class=HEAD>"State"</th>
+                    <th scope="col" role="columnheader" class=HEAD>"Progress"</th>
                     {sorted(JobsSort::Restarts, "Task restarts")}
-                    <th scope="col" class=HEAD>"Last failure type"</th>
-                    <th scope="col" class=HEAD>"Owner"</th>
-                    <th scope="col" class=format!("{HEAD} text-right")>"Last sign"</th>
+                    <th scope="col" role="columnheader" class=HEAD>"Last failure type"</th>
+                    <th scope="col" role="columnheader" class=HEAD>"Owner"</th>
+                    <th scope="col" role="columnheader" class=format!("{HEAD} text-right")>"Last sign"</th>
                 </tr>
             </thead>
-            <tbody class="max-sm:block">{rows.collect_view()}</tbody>
+            <tbody class="max-sm:block" role="rowgroup">{rows.collect_view()}</tbody>
         </DataTable>
     }
 }
@@ -103,7 +106,7 @@ fn Row(row: JobRow, now: Time) -> impl IntoView {
     );
     view! {
         <tr data-row class="hover:bg-hover max-sm:block max-sm:py-3 max-sm:border-b max-sm:border-hair" role="row">
-            <th scope="row" role="rowheader" class="px-3 py-2 align-top border-b border-hair max-xl:px-2 max-w-72 max-sm:block max-sm:max-w-none max-sm:px-4 max-sm:py-0 max-sm:border-0">
+            <th scope="row" role="rowheader" class="px-3 py-2 align-top border-b border-hair max-xl:px-2 max-w-72 max-xl:max-w-44 max-sm:block max-sm:max-w-none max-sm:px-4 max-sm:py-0 max-sm:border-0">
                 <a href=paths::job(&row.job_id) data-open class="block w-fit max-w-full truncate max-sm:py-1">{row.name}</a>
                 <small class="whitespace-nowrap">{made_of}</small>
             </th>
@@ -120,7 +123,7 @@ fn Row(row: JobRow, now: Time) -> impl IntoView {
                 }}
             </td>
             <td role="cell" class=CELL data-label="Owner"><span class="max-w-40 truncate">{row.owner}</span></td>
-            <td role="cell" class=format!("{CELL} text-right whitespace-nowrap") data-label="Last sign">
+            <td role="cell" class=format!("{CELL} sm:text-right whitespace-nowrap") data-label="Last sign">
                 <span class="text-ink-3"><Ago at=row.changed_at now/></span>
             </td>
         </tr>
@@ -211,6 +214,19 @@ mod tests {
                 needs_attention: false,
                 stopped_by: None,
             },
+        }
+    }
+
+    #[test]
+    fn a_name_with_markup_is_shown_as_text_and_every_cell_has_its_label() {
+        let mut hostile = row("a", 1, State::Failed);
+        hostile.name = "<script>alert(1)</script>".to_owned();
+        hostile.summary.budgets.task_restarts = Used { used: 1, allowed: 2 };
+        let html = Owner::new()
+            .with(|| view! { <Rows query=JobsQuery::default() rows=vec![hostile] now=Time(2)/> }.to_html());
+        assert!(!html.contains("<script>") && html.contains("&lt;script&gt;"), "{html}");
+        for part in ["1 of 2 used", "not reported", "Failed", "data-label=\"Owner\"", "Jobs, newest first"] {
+            assert!(html.contains(part), "{part} in {html}");
         }
     }
 

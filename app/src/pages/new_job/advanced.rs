@@ -108,6 +108,7 @@ fn Card(form: FormState, mode: Mode, says: &'static str) -> impl IntoView {
 fn Switch(form: FormState, switch: &'static str, says: &'static str, children: Children) -> impl IntoView {
     let first = form.typed.with_untracked(|typed| switches::sent(typed, switch));
     let why = Memo::new(move |_| form.typed.with(|typed| switches::disabled(typed, switch)));
+    let kept = move || form.typed.with(|typed| typed.is_on(switch));
     let error = form.error(switch);
     let says_id = hint_id(switch);
     view! {
@@ -130,7 +131,10 @@ fn Switch(form: FormState, switch: &'static str, says: &'static str, children: C
                     <label for=switch class="font-medium cursor-pointer">{label(switch)}</label>
                     <span id=says_id class="text-ink-3">
                         {says}
-                        {move || why.get().map(|why| view! { <span class="text-ink-2 font-medium">". " {why} " Kept, and sent as off."</span> })}
+                        {move || why.get().map(|why| {
+                            let kept = kept().then_some(" Kept, and sent as off.");
+                            view! { <span class="text-ink-2 font-medium">". " {why} {kept}</span> }
+                        })}
                     </span>
                 </p>
                 <MovedNote form switch/>

@@ -231,7 +231,7 @@ const KINDS: [JobKind; 2] = [JobKind::PyTorchJob, JobKind::RayJob];
 
 #[cfg(test)]
 mod tests {
-    use engine::job::Site;
+    use engine::job::{FieldError, Site};
 
     use super::*;
     use crate::console::Posted;
@@ -242,6 +242,28 @@ mod tests {
         assert_eq!(From::read(Some("demo".to_owned())), From::Demo);
         let id = JobId::new("jabcdefghij2").unwrap();
         assert_eq!(From::read(Some(id.to_string())), From::Job(id));
+    }
+
+    #[test]
+    fn what_moved_is_listed_and_nothing_is_shown_where_nothing_did() {
+        let html = |moved: Vec<String>| Owner::new().with(|| view! { <MovedList moved/> }.to_html());
+        assert!(
+            html(vec!["Job Hang Detection was turned off.".to_owned()]).contains("Nothing is created yet")
+        );
+        assert!(!html(vec![]).contains("Nothing is created yet"));
+    }
+
+    #[test]
+    fn errors_are_listed_as_links_to_their_fields() {
+        let errors = vec![FieldError::new("env.RANK", "is set by Holdfast for each process; remove it")];
+        let posted = Posted { errors, ..Posted::default() };
+        let start = NewJobStart { site: Site::default(), original: None, posted: Some(posted) };
+        let html = Owner::new().with(|| {
+            let form = FormState::new(Typed::demo(&start.site), &start);
+            view! { <Summary form/> }.to_html()
+        });
+        assert!(html.contains("1 field needs") && html.contains("href=\"#env\""), "{html}");
+        assert!(html.contains("Environment: RANK is set by Holdfast"), "{html}");
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn Ready(form: FormState) -> impl IntoView {
             Readiness::Mind => (Tone::Amber, Mark::Warning, "mind"),
             Readiness::NotKnown => (Tone::Grey, Mark::NotYet, "not known"),
         };
-        view! { <li class="flex flex-wrap gap-x-1.5"><Bare tone mark text=word/><span class="min-w-0 wrap-anywhere">{words}</span></li> }
+        view! { <li class="flex items-start gap-x-1.5"><Bare tone mark text=word/><span class="min-w-0 wrap-anywhere">{words}</span></li> }
     });
     view! { <ul class="grid gap-1">{lines.collect_view()}</ul> }.into_any()
 }

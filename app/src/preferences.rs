@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_form_changes_only_what_it_holds() {
         let before = Preferences { theme: Theme::Dark, ..Preferences::default() };
-        assert_eq!(before.of_form([("theme", "light")]).shortcuts, true);
+        assert!(before.of_form([("theme", "light")]).shortcuts);
         assert_eq!(before.of_form([("theme", "light")]).theme, Theme::Light);
         assert!(!before.of_form([("profile", "1"), ("zone", "60")]).shortcuts);
     }

@@ -187,12 +187,13 @@ pub fn FilterSelect(
     /// All choices.
     choices: Vec<Choice>,
 ) -> impl IntoView {
-    let options = choices.into_iter().map(|(value, words)| {
+    let now = chosen.clone();
+    let options = choices.into_iter().map(move |(value, words)| {
         let selected = value == chosen;
         view! { <option value=value selected=selected>{words}</option> }
     });
     view! {
-        <select name=name aria-label=label class=SELECT>
+        <select name=name aria-label=label class=SELECT prop:value=now>
             <option value="">{any}</option>
             {options.collect_view()}
         </select>

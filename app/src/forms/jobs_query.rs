@@ -112,14 +112,14 @@ mod tests {
     #[test]
     fn what_is_unknown_or_the_default_is_left_out() {
         let get = |name: &str| {
-            Some(match name {
+            let text = match name {
                 "state" => "exploded",
                 "page" => "1",
                 "size" => "50",
                 "restarts" => "-1",
                 _ => "  ",
-            })
-            .map(str::to_owned)
+            };
+            Some(text.to_owned())
         };
         assert_eq!(read(get), JobsQuery::default());
         assert_eq!(write(&JobsQuery::default()), "");

@@ -1,5 +1,6 @@
 //! Part 5: what the form comes to, before anything is sent.
 
+use engine::job::JobSpec;
 use leptos::prelude::*;
 
 use super::state::FormState;
@@ -44,8 +45,8 @@ pub fn Review(form: FormState) -> impl IntoView {
                     <Block title="Differs from the defaults">
                         {move || view! { <Differences list=different() none="Nothing in Advanced Options."/> }}
                     </Block>
-                    <Block title="What would happen">{move || view! { <Outlook form/> }}</Block>
-                    <Block title="Before you rely on it">{move || view! { <Ready form/> }}</Block>
+                    <Block title="What would happen">{move || view! { <Outlook spec=form.spec()/> }}</Block>
+                    <Block title="Before you rely on it">{move || view! { <Ready form spec=form.spec()/> }}</Block>
                     <Code title="As JSON, for POST /api/v1/jobs" text=Signal::derive(json)/>
                     <Code title="As curl" text=Signal::derive(curl)/>
                 </div>
@@ -82,15 +83,15 @@ fn unfinished() -> AnyView {
 }
 
 #[component]
-fn Outlook(form: FormState) -> impl IntoView {
-    let Some(spec) = form.spec() else { return unfinished() };
+fn Outlook(spec: Option<JobSpec>) -> impl IntoView {
+    let Some(spec) = spec else { return unfinished() };
     let lines = outlook(&spec.fault_tolerance).into_iter().map(|line| view! { <li>{line}</li> });
     view! { <ul class="grid gap-1 pl-4 list-disc marker:text-ink-3">{lines.collect_view()}</ul> }.into_any()
 }
 
 #[component]
-fn Ready(form: FormState) -> impl IntoView {
-    let Some(spec) = form.spec() else { return unfinished() };
+fn Ready(form: FormState, spec: Option<JobSpec>) -> impl IntoView {
+    let Some(spec) = spec else { return unfinished() };
     let list = form
         .original
         .with_value(|original| form.site.with_value(|site| readiness(&spec, original.as_ref(), site)));

@@ -22,7 +22,7 @@ use leptos::{context::provide_context, nonce::use_nonce, prelude::use_context};
 use leptos_axum::{LeptosRoutes, ResponseOptions, generate_route_list, render_app_async_with_context};
 use tower::ServiceBuilder;
 use tower_http::{
-    services::{ServeDir, ServeFile},
+    services::{ServeDir, ServeFile, fs::ServeFileSystemResponseBody},
     set_header::SetResponseHeaderLayer,
 };
 
@@ -128,7 +128,7 @@ fn files(state: &WebState) -> Router<WebState> {
     let pkg = root.join(&*state.site.site_pkg_dir);
     let keep = if state.site.hash_files { FOR_EVER } else { ASK_AGAIN };
     let built = ServiceBuilder::new()
-        .layer(SetResponseHeaderLayer::if_not_present(header::CACHE_CONTROL, keep))
+        .layer(SetResponseHeaderLayer::if_not_present(header::CACHE_CONTROL, found(keep)))
         .service(ServeDir::new(pkg).precompressed_br().precompressed_gzip());
     let mut router = Router::new().nest_service("/pkg", built);
     for file in std::fs::read_dir(root).into_iter().flatten().flatten() {
@@ -138,12 +138,19 @@ fn files(state: &WebState) -> Router<WebState> {
         let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
         if path.is_file() && plain && !name.ends_with(".br") && !name.ends_with(".gz") {
             let file = ServiceBuilder::new()
-                .layer(SetResponseHeaderLayer::if_not_present(header::CACHE_CONTROL, ASK_AGAIN))
+                .layer(SetResponseHeaderLayer::if_not_present(header::CACHE_CONTROL, found(ASK_AGAIN)))
                 .service(ServeFile::new(path).precompressed_br().precompressed_gzip());
             router = router.route_service(&format!("/{name}"), file);
         }
     }
     router
+}
+
+/// The header for a file that is there: that one is missing may change with the next build.
+fn found(
+    keep: HeaderValue,
+) -> impl Fn(&http::Response<ServeFileSystemResponseBody>) -> Option<HeaderValue> + Clone {
+    move |response| (!response.status().is_client_error()).then(|| keep.clone())
 }
 
 /// What a refused post shows: its fields come back to the form, an error without a field stands above it.

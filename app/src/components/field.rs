@@ -187,13 +187,12 @@ pub fn FilterSelect(
     /// All choices.
     choices: Vec<Choice>,
 ) -> impl IntoView {
-    let now = chosen.clone();
     let options = choices.into_iter().map(move |(value, words)| {
         let selected = value == chosen;
         view! { <option value=value selected=selected>{words}</option> }
     });
     view! {
-        <select name=name aria-label=label class=SELECT prop:value=now>
+        <select name=name aria-label=label class=SELECT>
             <option value="">{any}</option>
             {options.collect_view()}
         </select>

@@ -68,8 +68,7 @@ pub fn Filters(query: JobsQuery) -> impl IntoView {
                 <input
                     type="search"
                     name="q"
-                    value=word(query.q.clone())
-                    prop:value=word(query.q)
+                    value=word(query.q)
                     aria-label="Name, id or image"
                     placeholder="Name, id or image"
                     maxlength="200"
@@ -87,8 +86,7 @@ pub fn Filters(query: JobsQuery) -> impl IntoView {
                 <input
                     type="text"
                     name="owner"
-                    value=word(query.owner.clone())
-                    prop:value=word(query.owner)
+                    value=word(query.owner)
                     aria-label="Owner"
                     placeholder="Any owner"
                     maxlength="200"
@@ -101,7 +99,6 @@ pub fn Filters(query: JobsQuery) -> impl IntoView {
                         name="restarts"
                         inputmode="numeric"
                         value=word(query.restarts.map(|n| n.to_string()))
-                        prop:value=word(query.restarts.map(|n| n.to_string()))
                         maxlength="4"
                         class=format!("{INPUT} max-w-12 max-sm:max-w-none")
                     />

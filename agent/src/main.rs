@@ -31,6 +31,8 @@ fn main() -> ExitCode {
         Ok(config) => config,
         Err(why) => return refuse(&why.into(), 2),
     };
+    // The signatures are compiled while the server is asked for the first time, not when the first line waits for them.
+    std::thread::spawn(engine::classify::Signatures::builtin);
     let code = match run(config) {
         Ok(code) => code,
         Err(why) if why.is::<state::Taken>() => return refuse(&why, 2),

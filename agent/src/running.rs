@@ -28,8 +28,9 @@ use crate::{
 
 /// Progress is reported at most this often, but for a launch's first step.
 const NEWS_INTERVAL: Duration = Duration::from_secs(1);
-/// What a process printed before it ended is read within this time.
-const SETTLE_LIMIT: Duration = Duration::from_millis(500);
+/// What a process printed before it ended is read within this time, usually within a millisecond. The limit is for a disk that does
+/// not answer; a busy machine must not cost the lines that explain the end.
+const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 /// The log of a launch is written within this time; a slow disk costs its end, not the restart.
 const FINISH_LIMIT: Duration = Duration::from_secs(5);
 /// Pause after the first SIGKILL until it is seen what is left; it doubles up to [`LONGEST_KILL_PAUSE`].

@@ -47,6 +47,12 @@ pub fn shell(options: LeptosOptions) -> impl IntoView {
     }
 }
 
+/// The text of `<title>`. leptos_meta writes it into the page as it is, so on the server it is escaped here; in the browser it is set as text.
+fn page_title(title: String) -> String {
+    let title = format!("{title} - Holdfast");
+    if cfg!(feature = "ssr") { title.replace('&', "&amp;").replace('<', "&lt;") } else { title }
+}
+
 /// The whole console.
 #[component]
 pub fn App() -> impl IntoView {
@@ -55,7 +61,7 @@ pub fn App() -> impl IntoView {
     provide_context(Live::default());
     mark_interactive();
     view! {
-        <Title formatter=|title| format!("{title} - Holdfast")/>
+        <Title formatter=page_title/>
         <Router>
             <a
                 href="#main"

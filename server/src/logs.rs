@@ -4,8 +4,9 @@
 //! Files whose lines cannot be on the page are passed over by their names: the last lines are looked for in the newest file first.
 
 use std::{
+    collections::VecDeque,
     fs::{self, File},
-    io::{self, BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
 };
 
@@ -160,7 +161,7 @@ fn forward(segments: &[Segment], from: u64, count: u32, filter: &Filter) -> Resu
     let begin = segments.partition_point(|segment| segment.first_line <= from).saturating_sub(1);
     for segment in &segments[begin.min(segments.len())..] {
         next = next.max(segment.first_line);
-        read(segment, |raw| {
+        read(segment, Position::start_of(segment), |raw| {
             if raw.n < next {
                 return true;
             }
@@ -190,10 +191,12 @@ fn last(segments: &[Segment], count: u32, filter: &Filter) -> Result<Lines, LogE
     let mut have = 0;
     let mut bytes = 0;
     for (index, segment) in segments.iter().enumerate().rev() {
-        let mut ring = std::collections::VecDeque::new();
-        let newest = index + 1 == segments.len();
-        let mut end = segment.first_line;
-        read(segment, |raw| {
+        let mut ring = VecDeque::new();
+        // Without a filter only the end of a file has to be parsed, and finding it costs no more than counting line ends.
+        let begin =
+            if filter.takes_all() { end_of(segment, count - have)? } else { Position::start_of(segment) };
+        let mut end = begin.line;
+        read(segment, begin, |raw| {
             end = raw.n + 1;
             let line = parse(&raw);
             if filter.takes(&line) {
@@ -205,7 +208,7 @@ fn last(segments: &[Segment], count: u32, filter: &Filter) -> Result<Lines, LogE
             }
             true
         })?;
-        if newest {
+        if index + 1 == segments.len() {
             next = end;
         }
         have += ring.len();
@@ -218,28 +221,80 @@ fn last(segments: &[Segment], count: u32, filter: &Filter) -> Result<Lines, LogE
     Ok(Lines { lines, next, total: filter.takes_all().then_some(next - 1) })
 }
 
-/// Hands every whole line of a file to `take` until it says no. The last line of a file that is being written may lack its end; it
-/// is left for the next reading.
-fn read(segment: &Segment, mut take: impl FnMut(Raw<'_>) -> bool) -> Result<(), LogError> {
-    let failed = |source| LogError::Read { path: segment.path.clone(), source };
-    let file = match File::open(&segment.path) {
-        // Rotated away since the directory was listed.
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other.map_err(failed)?,
-    };
-    let mut reader = BufReader::with_capacity(1 << 18, file);
-    let mut line = Vec::new();
-    let mut n = segment.first_line;
+/// Where a line begins.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    /// The number of the line.
+    line: u64,
+    /// Its first byte in the file.
+    offset: u64,
+}
+
+impl Position {
+    fn start_of(segment: &Segment) -> Self {
+        Self { line: segment.first_line, offset: 0 }
+    }
+}
+
+/// Where the last `count` whole lines of a file begin.
+fn end_of(segment: &Segment, count: usize) -> Result<Position, LogError> {
+    let Some(mut reader) = open(segment, 0)? else { return Ok(Position::start_of(segment)) };
+    let mut begins = VecDeque::from([Position::start_of(segment)]);
+    let mut offset = 0;
+    let mut line = segment.first_line;
     loop {
-        line.clear();
+        let chunk = reader.fill_buf().map_err(|source| failed(segment, source))?;
+        if chunk.is_empty() {
+            break;
+        }
+        for end in memchr::memchr_iter(b'\n', chunk) {
+            line += 1;
+            begins.push_back(Position { line, offset: offset + end as u64 + 1 });
+            // One more than is wanted: the last one begins a line that is not there yet.
+            if begins.len() > count + 1 {
+                begins.pop_front();
+            }
+        }
+        let read = chunk.len();
+        offset += read as u64;
+        reader.consume(read);
+    }
+    Ok(begins[0])
+}
+
+fn failed(segment: &Segment, source: io::Error) -> LogError {
+    LogError::Read { path: segment.path.clone(), source }
+}
+
+/// The file from an offset on; none where it was rotated away since the directory was listed.
+fn open(segment: &Segment, offset: u64) -> Result<Option<BufReader<File>>, LogError> {
+    let mut file = match File::open(&segment.path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(|source| failed(segment, source))?,
+    };
+    file.seek(SeekFrom::Start(offset)).map_err(|source| failed(segment, source))?;
+    Ok(Some(BufReader::with_capacity(1 << 18, file)))
+}
+
+/// Hands every whole line of a file from a position on to `take` until it says no. The last line of a file that is being written may
+/// lack its end; it is left for the next reading.
+fn read(segment: &Segment, begin: Position, mut take: impl FnMut(Raw<'_>) -> bool) -> Result<(), LogError> {
+    let Some(mut reader) = open(segment, begin.offset)? else { return Ok(()) };
+    let mut bytes = Vec::new();
+    let mut n = begin.line;
+    loop {
+        bytes.clear();
         // The agent cuts lines; the limit guards against a file that is not its own.
-        let read =
-            reader.by_ref().take(2 * MAX_LINE_BYTES as u64).read_until(b'\n', &mut line).map_err(failed)?;
-        if read == 0 || line.last() != Some(&b'\n') {
+        let read = reader
+            .by_ref()
+            .take(2 * MAX_LINE_BYTES as u64)
+            .read_until(b'\n', &mut bytes)
+            .map_err(|source| failed(segment, source))?;
+        if read == 0 || bytes.last() != Some(&b'\n') {
             return Ok(());
         }
-        line.pop();
-        if !take(Raw { n, bytes: &line }) {
+        bytes.pop();
+        if !take(Raw { n, bytes: &bytes }) {
             return Ok(());
         }
         n += 1;

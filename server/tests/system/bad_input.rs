@@ -35,7 +35,7 @@ async fn wrong_fields_are_named_and_nothing_is_made() {
 #[tokio::test]
 async fn html_in_names_and_logs_stays_text() {
     let world = World::start().await;
-    let name = "<script>alert(1)</script>";
+    let name = "</title><script>alert(1)</script>";
     let mut body = train("html", 1, 0.0, &[]);
     body["name"] = json!(name);
     body["replicas"] = json!(1);

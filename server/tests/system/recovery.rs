@@ -88,7 +88,7 @@ async fn the_same_error_at_the_same_step_ends_the_job() {
     assert_invariants(&chain);
     let [attempt] = attempts(&chain).as_slice() else { panic!("{chain}") };
     assert_eq!((launches(attempt).len(), &attempt["result"]), (2, &json!("fail_fast")), "{chain:#}");
-    assert_eq!(chain["why_not"]["text"].as_str().unwrap(), "Same error at step 15 twice, no progress.");
+    assert_eq!(chain["why_not"]["text"].as_str().unwrap(), "Same error at step 14 twice, no progress.");
 }
 
 #[tokio::test]

@@ -37,6 +37,8 @@ pub(super) fn standing(chain: &super::Chain) -> Standing {
 impl Turn {
     /// An open incident goes as far as it can now.
     pub fn settle_incident(&mut self) {
+        let Stage::Failing(gathering) = &mut self.chain.attempt.stage else { return };
+        gathering.end_last_words(self.now);
         let Stage::Failing(gathering) = &self.chain.attempt.stage else { return };
         let (window_ends, judged) = (gathering.window_ends, gathering.judged.is_some());
         let all_said = gathering.is_telling() && self.chain.attempt.is_quiet();

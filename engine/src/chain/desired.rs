@@ -26,9 +26,11 @@ pub(super) fn of(
     let launch = &attempt.launch;
     match &attempt.stage {
         Stage::Stopping | Stage::Over(_) => Desired::Exit,
-        Stage::Failing(_) => Desired::Stop { launch: launch.number },
+        Stage::Failing(gathering) if gathering.last_words_until.is_none() => {
+            Desired::Stop { launch: launch.number }
+        }
         Stage::Queued => Desired::Wait,
-        Stage::Starting | Stage::Running => {
+        Stage::Failing(_) | Stage::Starting | Stage::Running => {
             let offered = rendezvous.filter(|(_, offer)| offer.launch == launch.number);
             let (Some(_), Some((address, offer))) = (launch.ordered_at, offered) else {
                 return Desired::Wait;

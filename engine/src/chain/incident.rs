@@ -44,6 +44,8 @@ pub(super) struct SeenExit {
     pub rank: Option<u32>,
     pub exit: Exit,
     pub asked: bool,
+    /// Its lines show only what followed from another failure.
+    pub follows: bool,
     pub at: Time,
 }
 
@@ -59,6 +61,8 @@ pub(super) struct SeenFact {
 pub(super) struct Gathering {
     pub noticed_at: Time,
     pub sign_at: Time,
+    /// Nothing is stopped until then, while only consequences were seen; none once everything is to stop.
+    pub last_words_until: Option<Time>,
     /// The verdict waits for the other replicas until then.
     pub window_ends: Time,
     /// Replicas that have not stopped by then are given up.
@@ -104,6 +108,7 @@ impl Gathering {
         Self {
             noticed_at: now,
             sign_at: now,
+            last_words_until: Some(now.plus_millis(limits::LAST_WORDS_MILLIS)),
             window_ends: now.plus_millis(limits::GATHER_MILLIS),
             stop_ends: now.plus_seconds(limits::STOP_SECONDS),
             exits: Vec::new(),
@@ -124,14 +129,15 @@ impl Gathering {
                     self.phase.get_or_insert(phase);
                     self.sign_at = self.sign_at.min(at);
                 }
-                self.take_exit(SeenExit { replica, rank: Some(rank), exit, asked, at });
+                let follows = follows(&evidence);
+                self.take_exit(SeenExit { replica, rank: Some(rank), exit, asked, follows, at });
                 self.take_evidence(evidence);
             }
             Sign::ReplicaExit { replica, exit } => {
                 // Its processes said more than the code of the whole, if they could.
                 let known = |seen: &SeenExit| seen.replica == replica && !seen.asked;
                 if !self.exits.iter().any(known) {
-                    self.take_exit(SeenExit { replica, rank: None, exit, asked: false, at });
+                    self.take_exit(SeenExit { replica, rank: None, exit, asked: false, follows: false, at });
                 }
             }
             Sign::Fact { replica, reason } => {
@@ -152,6 +158,16 @@ impl Gathering {
             !seen.asked && !seen.exit.is_success() && seen.exit != Exit::Signal(Signal::TERM)
         };
         !self.facts.is_empty() || self.exits.iter().any(telling)
+    }
+
+    /// Ends the wait for last words once somebody has said what happened, or the time for it is over.
+    pub fn end_last_words(&mut self, now: Time) {
+        let only_consequences = self.facts.is_empty()
+            && self.ended.is_none()
+            && self.exits.iter().all(|seen| seen.follows || seen.exit.is_success());
+        if !only_consequences || self.last_words_until.is_some_and(|until| until <= now) {
+            self.last_words_until = None;
+        }
     }
 
     /// Exits that count push out those that were asked for.
@@ -177,6 +193,12 @@ impl Gathering {
             }
         }
     }
+}
+
+/// Whether lines show a consequence and nothing that could be its cause.
+fn follows(evidence: &[Evidence]) -> bool {
+    let has = |role: Role| evidence.iter().any(|line| line.role == role);
+    has(Role::Cascade) && !has(Role::Root)
 }
 
 impl Turn {

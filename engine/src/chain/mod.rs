@@ -53,6 +53,9 @@ use turn::Turn;
 pub mod limits {
     /// The gathering window: how long a verdict waits for the other replicas, milliseconds (design.md §3).
     pub const GATHER_MILLIS: u64 = 2_000;
+    /// Where only consequences of another failure were seen so far, the launch goes on for so long that the rank which failed first
+    /// can say why, milliseconds. Stopped at once, it might be ended in the middle of its last words.
+    pub const LAST_WORDS_MILLIS: u64 = 1_000;
     /// Between TERM and KILL when a launch is stopped, seconds.
     pub const STOP_GRACE_SECONDS: u32 = 10;
     /// A replica that has not stopped this long after an incident is given up, and a removal that is not done is forced,

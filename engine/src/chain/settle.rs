@@ -150,6 +150,7 @@ pub(super) fn wake_at(chain: &Chain) -> Option<Time> {
     let attempt = &chain.attempt;
     let mut due: Vec<Option<Time>> = vec![start_due(chain)];
     if let Stage::Failing(gathering) = &attempt.stage {
+        due.push(gathering.last_words_until);
         due.push(Some(if gathering.judged.is_none() { gathering.window_ends } else { gathering.stop_ends }));
     }
     if let Course::Next { not_before, .. } = &chain.course {

@@ -1,6 +1,10 @@
 use crate::{
     chain::{testing::*, *},
-    failure::FailureType::{self, AppError, CommHang, EnvError, HwNode, NetFabric, OomGpu, OomHost, Unknown},
+    failure::{
+        Evidence,
+        FailureType::{self, AppError, CommHang, EnvError, HwNode, NetFabric, OomGpu, OomHost, Unknown},
+        Role,
+    },
     record::{Action, AttemptResult, Budget, ProofVerdict, Substate},
     sync::ReportBody,
 };
@@ -286,6 +290,38 @@ fn a_late_root_cause_within_the_window_beats_an_early_cascade() {
     let line = world.line(1, OomGpu, "CUDA out of memory");
     world.exit(1, 1, line).report(1, ReportBody::Stopped);
     assert_eq!(world.incidents()[0].failure_type, OomGpu);
+}
+
+/// A line that shows only that a peer is gone.
+fn consequence(world: &World, index: usize) -> Vec<Evidence> {
+    let mut lines = world.line(index, NetFabric, "RuntimeError: Connection closed by peer");
+    lines.iter_mut().for_each(|line| line.role = Role::Cascade);
+    lines
+}
+
+#[test]
+fn a_rank_that_only_noticed_a_failure_leaves_the_first_one_time_to_say_why() {
+    let mut world = World::new(full(2, 2));
+    let lines = consequence(&world.up().steps(1, 10), 1);
+    world.exit(1, 1, lines).report(1, ReportBody::Stopped);
+    assert!(matches!(world.desired(0), Desired::Run { launch } if launch.number == 0), "the launch goes on");
+    let line = world.line(0, AppError, "ValueError: bad batch");
+    world.after(0.2).exit(0, 1, line);
+    assert_eq!(world.desired(0), Desired::Stop { launch: 0 });
+    world.report(0, ReportBody::Stopped);
+    assert_eq!(world.incidents()[0].failure_type, AppError);
+}
+
+#[test]
+fn a_consequence_that_nobody_explains_stops_everything_all_the_same() {
+    let mut world = World::new(full(2, 2));
+    let lines = consequence(&world.up().steps(1, 10), 1);
+    world.exit(1, 1, lines).report(1, ReportBody::Stopped);
+    assert_eq!(world.chain.wake_at(), Some(world.now.plus_seconds(1)));
+    world.after(1.0);
+    assert_eq!(world.desired(0), Desired::Stop { launch: 0 });
+    world.report(0, ReportBody::Stopped);
+    assert_eq!(world.incidents()[0].failure_type, NetFabric);
 }
 
 #[test]

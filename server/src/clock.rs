@@ -6,6 +6,8 @@ use engine::{
 };
 use futures::future::BoxFuture;
 
+const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+
 /// Where the time comes from.
 pub trait Clock: Send + Sync {
     /// The time now.
@@ -50,6 +52,15 @@ pub fn new_job_id() -> Result<JobId, RandomError> {
     JobId::new(format!("j{}", random_text(11)?)).map_err(RandomError::Id)
 }
 
+/// The job id that belongs to a mark: the same one gives the same id, about 57 bits of it.
+///
+/// # Errors
+/// None in practice; an id is checked wherever one is made.
+pub fn job_id_of(mark: &[u8; 32]) -> Result<JobId, RandomError> {
+    let text: String = mark[..11].iter().map(|byte| char::from(ALPHABET[usize::from(byte % 36)])).collect();
+    JobId::new(format!("j{text}")).map_err(RandomError::Id)
+}
+
 /// A new id that is not shown to people: 16 random characters of `a-z 0-9`, about 82 bits.
 ///
 /// # Errors
@@ -69,7 +80,6 @@ pub fn new_secret() -> Result<[u8; 32], RandomError> {
 }
 
 fn random_text(chars: usize) -> Result<String, RandomError> {
-    const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
     let mut text = String::with_capacity(chars);
     let mut bytes = [0; 32];
     while text.len() < chars {

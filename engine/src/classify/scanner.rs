@@ -10,7 +10,7 @@ use super::{
     prefix,
     progress::{Progress, ProgressReader},
     signatures::{Signature, Signatures},
-    traceback::Tracebacks,
+    traceback::{Part, Tracebacks},
 };
 use crate::{
     failure::{Evidence, Role},
@@ -156,12 +156,12 @@ impl Reader {
     fn look(&mut self, clean: &[u8]) -> (Option<u32>, Option<Match>) {
         let stripped = prefix::strip(clean);
         let body = stripped.body;
-        let is_exception = self.tracebacks.ends_with(stripped.rank, body);
-        if is_ours(body) {
+        let part = self.tracebacks.take(stripped.rank, body);
+        if part == Part::Frame || is_ours(body) {
             return (stripped.rank, None);
         }
         let found = self.signatures.find(clean, body).or_else(|| {
-            let signature = self.signatures.get(TRACEBACK_EXCEPTION).filter(|_| is_exception)?;
+            let signature = self.signatures.get(TRACEBACK_EXCEPTION).filter(|_| part == Part::Exception)?;
             Some((signature, clean.len() - body.len()))
         });
         (stripped.rank, found.map(|(signature, start)| Match { signature, start }))
@@ -287,6 +287,13 @@ mod tests {
         scanner.flush(&mut keep);
         assert!(lines[0].line.contains("CUDA out of memory"), "{}", lines[0].line);
         assert!(lines[0].line.chars().count() <= MAX_LINE_CHARS);
+    }
+
+    #[test]
+    fn source_code_that_a_traceback_quotes_is_no_evidence() {
+        let log = "Traceback (most recent call last):\n  File \"t.py\", line 3, in go\n    raise RuntimeError(\"Connection reset by peer\")\nKeyError: 'weight'\n";
+        let seen = scan(&[log.as_bytes()]);
+        assert_eq!((seen[2].3.as_deref(), seen[3].3.is_some()), (None, true));
     }
 
     #[test]

@@ -13,6 +13,17 @@ struct Open {
     lines: u32,
 }
 
+/// What a line is to the traceback of its rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// None of it.
+    Other,
+    /// A frame or a line of source code. Source may hold the words of any failure; that it was quoted says nothing.
+    Frame,
+    /// The exception that ends it.
+    Exception,
+}
+
 /// The tracebacks that a stream is in the middle of, one for each rank.
 #[derive(Debug, Default)]
 pub(super) struct Tracebacks {
@@ -25,8 +36,8 @@ impl Tracebacks {
         self.open.is_empty()
     }
 
-    /// Takes a line of a rank; true where it is the exception that ends the rank's traceback.
-    pub(super) fn ends_with(&mut self, rank: Option<u32>, body: &[u8]) -> bool {
+    /// Takes a line of a rank.
+    pub(super) fn take(&mut self, rank: Option<u32>, body: &[u8]) -> Part {
         let known = self.open.iter().position(|open| open.rank == rank);
         if body.starts_with(HEAD) {
             match known {
@@ -34,17 +45,17 @@ impl Tracebacks {
                 None if self.open.len() < MAX_OPEN => self.open.push(Open { rank, lines: 0 }),
                 None => {}
             }
-            return false;
+            return Part::Other;
         }
-        let Some(index) = known else { return false };
+        let Some(index) = known else { return Part::Other };
         let inside = body.first().is_none_or(|b| b.is_ascii_whitespace());
         self.open[index].lines += 1;
         let too_long = self.open[index].lines > MAX_LINES;
         if inside && !too_long {
-            return false;
+            return Part::Frame;
         }
         self.open.swap_remove(index);
-        !inside && !too_long && is_exception(body)
+        if !inside && !too_long && is_exception(body) { Part::Exception } else { Part::Other }
     }
 }
 
@@ -65,7 +76,9 @@ mod tests {
 
     fn exceptions(lines: &[(Option<u32>, &str)]) -> Vec<usize> {
         let mut tracebacks = Tracebacks::default();
-        (0..lines.len()).filter(|i| tracebacks.ends_with(lines[*i].0, lines[*i].1.as_bytes())).collect()
+        (0..lines.len())
+            .filter(|i| tracebacks.take(lines[*i].0, lines[*i].1.as_bytes()) == Part::Exception)
+            .collect()
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::{Service, Wish, failed, internal, jobs::what_may, may, no_job};
 use crate::{
     clock,
     store::{
-        self, inbox, incidents,
+        self, inbox, incidents, jobs,
         steps::{self, Head, Kept},
     },
 };
@@ -23,11 +23,26 @@ use crate::{
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 
 impl Service {
-    pub(super) async fn create_job(&self, caller: &Caller, draft: &JobDraft) -> Result<JobId, AppError> {
+    /// Creates a job. One that was created for the same `mark` before is given back as it is.
+    pub async fn create_job(
+        &self,
+        caller: &Caller,
+        draft: &JobDraft,
+        mark: Option<[u8; 32]>,
+    ) -> Result<JobId, AppError> {
         may(caller, Wish::Act)?;
         let spec = draft.validate(&self.site).map_err(|errors| AppError::Invalid { errors })?;
         let now = self.clock.now();
-        let id = clock::new_job_id().map_err(|why| internal(&why.into()))?;
+        let id = match mark {
+            None => clock::new_job_id(),
+            Some(mark) => clock::job_id_of(&mark),
+        };
+        let id = id.map_err(|why| internal(&why.into()))?;
+        let mut conn = self.store.read().await.map_err(failed)?;
+        if mark.is_some() && jobs::head(&mut conn, &id).await.map_err(failed)?.is_some() {
+            return Ok(id);
+        }
+        drop(conn);
         let step = Chain::start(id.clone(), spec, now);
         let head = Head::of(&step.chain, now);
         let kept = Kept { chain: &step.chain, head: &head, records: &step.records, now };

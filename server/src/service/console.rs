@@ -47,7 +47,7 @@ impl Console for Service {
     }
 
     async fn create(&self, caller: &Caller, draft: &JobDraft) -> Result<JobId, AppError> {
-        self.create_job(caller, draft).await
+        self.create_job(caller, draft, None).await
     }
 
     async fn stop(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError> {

@@ -10,6 +10,7 @@ use axum::{
 };
 use engine::time::Time;
 use http::{HeaderValue, Method, StatusCode, header};
+use sha2::{Digest, Sha256};
 
 use super::{extract, limits, problem::Problem, sessions};
 use crate::{
@@ -59,6 +60,11 @@ impl Answers {
     }
 }
 
+/// Marks a request that carries a key: the same caller, route and key give the same mark. What is made for it is named by it,
+/// so that a repeat finds what was made, even where the server died before it could keep its answer.
+#[derive(Clone, Debug)]
+pub struct Mark(pub [u8; 32]);
+
 /// The middleware.
 pub async fn answer_once(State(answers): State<Answers>, request: Request, next: Next) -> Response {
     match run(&answers, request, next).await {
@@ -82,7 +88,9 @@ async fn run(answers: &Answers, request: Request, next: Next) -> Result<Response
         _ => return Err(Problem::sign_in()),
     };
     let key = RequestKey { caller, route: request.uri().path().to_owned(), key: key.to_owned() };
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let text = format!("{}\n{}\n{}", key.caller, key.route, key.key);
+    parts.extensions.insert(Mark(Sha256::digest(text.as_bytes()).into()));
     let body = extract::body(Request::from_parts(parts.clone(), body)).await?;
     let claim = answers.claim(&key, &secrets::fingerprint(&body)).await;
     match claim.map_err(|error| sessions::failed(&error))? {

@@ -5,7 +5,7 @@ use app::{
     error::AppError,
 };
 use axum::{
-    Json,
+    Extension, Json,
     extract::State,
     response::{IntoResponse, Response},
 };
@@ -24,6 +24,7 @@ use super::{Checks, Refusals};
 use crate::web::{
     WebState,
     extract::{self, ApiJson, ApiPath, ApiQuery, OptionalJson},
+    idempotent::Mark,
     limits,
     problem::Problem,
     sessions::Asks,
@@ -117,9 +118,10 @@ fn read_cursor(cursor: &str) -> Result<(u32, u32), Problem> {
 pub async fn create(
     State(state): State<WebState>,
     Asks(caller): Asks,
+    mark: Option<Extension<Mark>>,
     ApiJson(draft): ApiJson<JobDraft>,
 ) -> Result<Response, Problem> {
-    let id = state.service.create(&caller, &draft).await?;
+    let id = state.service.create_job(&caller, &draft, mark.map(|Extension(Mark(mark))| mark)).await?;
     created(&state, &caller, &id).await
 }
 
@@ -218,6 +220,7 @@ pub async fn resubmit(
     State(state): State<WebState>,
     Asks(caller): Asks,
     ApiPath(id): ApiPath<JobId>,
+    mark: Option<Extension<Mark>>,
     OptionalJson(wanted): OptionalJson<Resubmission>,
 ) -> Result<Response, Problem> {
     match (wanted.kind, wanted.changes) {
@@ -233,7 +236,8 @@ pub async fn resubmit(
         (ResubmissionKind::Job, changes) => {
             let original = state.service.job(&caller, &id).await?;
             let draft = changed(&JobDraft::from(&original.spec), changes)?;
-            let new = state.service.create(&caller, &draft).await.map_err(in_changes)?;
+            let mark = mark.map(|Extension(Mark(mark))| mark);
+            let new = state.service.create_job(&caller, &draft, mark).await.map_err(in_changes)?;
             created(&state, &caller, &new).await
         }
     }

@@ -570,7 +570,10 @@ pub struct PointsRecord {
 
 /// Something to keep.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a step has a handful of records and hands them on at once")]
+#[cfg_attr(
+    target_pointer_width = "64",
+    expect(clippy::large_enum_variant, reason = "a step has a handful of records and hands them on at once")
+)]
 pub enum Record {
     /// An attempt, new or changed.
     Attempt(AttemptRecord),

@@ -2,6 +2,8 @@
 //!
 //! The server's program is built by cargo for these tests; the agent's stands beside it (`cargo test --workspace` builds both).
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends where it stands")]
+
 mod harness;
 
 mod bad_input;

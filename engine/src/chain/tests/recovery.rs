@@ -302,7 +302,7 @@ fn consequence(world: &World, index: usize) -> Vec<Evidence> {
 #[test]
 fn a_rank_that_only_noticed_a_failure_leaves_the_first_one_time_to_say_why() {
     let mut world = World::new(full(2, 2));
-    let lines = consequence(&world.up().steps(1, 10), 1);
+    let lines = consequence(world.up().steps(1, 10), 1);
     world.exit(1, 1, lines).report(1, ReportBody::Stopped);
     assert!(matches!(world.desired(0), Desired::Run { launch } if launch.number == 0), "the launch goes on");
     let line = world.line(0, AppError, "ValueError: bad batch");
@@ -315,7 +315,7 @@ fn a_rank_that_only_noticed_a_failure_leaves_the_first_one_time_to_say_why() {
 #[test]
 fn a_consequence_that_nobody_explains_stops_everything_all_the_same() {
     let mut world = World::new(full(2, 2));
-    let lines = consequence(&world.up().steps(1, 10), 1);
+    let lines = consequence(world.up().steps(1, 10), 1);
     world.exit(1, 1, lines).report(1, ReportBody::Stopped);
     assert_eq!(world.chain.wake_at(), Some(world.now.plus_seconds(1)));
     world.after(1.0);

@@ -65,8 +65,9 @@ pub struct VerdictInput {
 /// 1. a fact of the cluster: killed for memory, node gone, never started, evicted;
 /// 2. the earliest root line; a line that is only a symptom yields to a decisive one that came later;
 /// 3. an exit that says something: a death by SIGKILL or SIGSEGV, 127 and the like;
-/// 4. the earliest cascade line that names a type;
-/// 5. `UNKNOWN`.
+/// 4. the one rank that failed without a word, where the lines of the others show only that a peer was gone;
+/// 5. the earliest cascade line that names a type;
+/// 6. `UNKNOWN`.
 pub fn verdict(input: &VerdictInput) -> Option<Verdict> {
     let case = Case::new(input);
     if let Some(verdict) = case.by_cluster_fact() {
@@ -80,6 +81,7 @@ pub fn verdict(input: &VerdictInput) -> Option<Verdict> {
     }
     case.by_root_line()
         .or_else(|| case.by_exit(true))
+        .or_else(|| case.by_silent_rank())
         .or_else(|| case.by_cascade_line())
         .or_else(|| case.by_loss())
         .or_else(|| case.by_exit(false))
@@ -198,18 +200,30 @@ impl<'a> Case<'a> {
     }
 
     fn by_exit(&self, telling: bool) -> Option<Verdict> {
-        let (exit, Meaning { failure_type, hint, .. }) = self
-            .failed
-            .iter()
-            .map(|exit| (*exit, exits::meaning(exit.exit)))
-            .find(|(_, meaning)| meaning.telling || !telling)?;
+        let says = |exit: &&&RankExit| exits::meaning(exit.exit).telling || !telling;
+        self.failed.iter().find(says).map(|exit| self.of_exit(exit))
+    }
+
+    /// Where several ranks are silent, as when only the first one logs, none of them stands out.
+    fn by_silent_rank(&self) -> Option<Verdict> {
+        let speaks = |exit: &RankExit| {
+            let own = |line: &Evidence| line.rank.is_none() || exit.rank.is_none() || line.rank == exit.rank;
+            self.lines.iter().any(|(line, _)| line.replica == exit.replica && own(line))
+        };
+        let mut silent = self.failed.iter().filter(|exit| !speaks(exit));
+        let exit = silent.next().filter(|_| silent.next().is_none() && !self.lines.is_empty())?;
+        Some(self.of_exit(exit))
+    }
+
+    fn of_exit(&self, exit: &'a RankExit) -> Verdict {
+        let Meaning { failure_type, hint, .. } = exits::meaning(exit.exit);
         let of_type =
             || self.failed.iter().filter(|other| exits::meaning(other.exit).failure_type == failure_type);
         let suspects = match failure_type {
             FailureType::HwNode => self.uncorrelated(self.nodes(of_type().map(|exit| &exit.replica))),
             _ => Vec::new(),
         };
-        Some(self.found(Ground {
+        self.found(Ground {
             failure_type,
             confidence: Confidence::Low,
             rule: exits::rule(exit.exit),
@@ -220,7 +234,7 @@ impl<'a> Case<'a> {
             hint: hint.map(str::to_owned),
             suspects,
             link_down: false,
-        }))
+        })
     }
 
     fn by_loss(&self) -> Option<Verdict> {

@@ -154,6 +154,19 @@ fn a_killed_rank_explains_the_broken_connections_of_the_others() {
 }
 
 #[test]
+fn the_one_rank_that_failed_without_a_word_is_what_the_others_noticed() {
+    let lines = || vec![line(1, 1, "nccl-remote", REMOTE), line(2, 1, "nccl-remote", REMOTE)];
+    let alone = vec![exit(0, 0, 113), exit(1, 2, 1), exit(2, 2, 1)];
+    let found = verdict(&input(3, alone, lines(), vec![])).unwrap();
+    assert_eq!((found.failure_type, found.fault.as_str()), (FailureType::Unknown, "exit 113 on rank 0"));
+    assert_eq!(found.cascade_ranks, 2);
+    // Where several are silent, as when only some ranks log, none stands out.
+    let several = vec![exit(0, 0, 1), exit(1, 2, 1), exit(2, 2, 1), exit(3, 0, 1)];
+    let found = verdict(&input(4, several, lines(), vec![])).unwrap();
+    assert_eq!(found.failure_type, FailureType::NetFabric);
+}
+
+#[test]
 fn broken_connections_alone_blame_the_network_but_no_node() {
     let lines = vec![line(0, 1, "nccl-remote", REMOTE)];
     let verdict = verdict(&input(2, vec![exit(0, 2, -6)], lines, vec![])).unwrap();

@@ -68,7 +68,7 @@ pub fn Actions(
                 {force.map(force_field)}
             </Confirm>
             <Confirm verb="Delete" title="Delete this job?" action=paths::delete(id) refusal=job.may.delete.clone()>
-                <p>"It is stopped, then forgotten with its logs and incidents. Checkpoints stay."</p>
+                <p>"It is stopped, then forgotten with its logs and incidents. Checkpoints below Holdfast's own data directory go too, unless another job saves there; a directory named by its full path stays."</p>
                 <p>"Nothing is resubmitted."</p>
                 {live.then(|| view! { <p>{waits_too}</p> })}
                 {force.filter(|_| live).map(force_field)}

@@ -1,29 +1,11 @@
 import type { FullConfig } from '@playwright/test';
 
-const LIMIT_MS = 60_000;
+import { deleteAllJobs } from './jobs';
 
 /**
- * Deletes every job. Local replicas outlive the server on purpose, so stopping it alone would leave them running;
- * run.sh then checks that nothing is left.
+ * Local replicas outlive the server on purpose, so stopping it alone would leave them running; run.sh then checks that
+ * nothing is left.
  */
-export default async function deleteAllJobs(config: FullConfig) {
-  const api = `${config.projects[0].use.baseURL}/api/v1/jobs`;
-  const asked = new Set<string>();
-  const deadline = Date.now() + LIMIT_MS;
-  while (Date.now() < deadline) {
-    const answer = await fetch(api);
-    if (!answer.ok) throw new Error(`GET ${api}: ${answer.status} ${await answer.text()}`);
-    const { items } = (await answer.json()) as { items: { job_id: string }[] };
-    if (items.length === 0) return;
-    for (const { job_id } of items) {
-      if (asked.has(job_id)) continue;
-      asked.add(job_id);
-      const deleted = await fetch(`${api}/${job_id}?force=true`, { method: 'DELETE' });
-      if (!deleted.ok && deleted.status !== 404) {
-        throw new Error(`DELETE ${job_id}: ${deleted.status} ${await deleted.text()}`);
-      }
-    }
-    await new Promise((resolve) => setTimeout(resolve, 200));
-  }
-  throw new Error(`jobs are still there ${LIMIT_MS / 1000} s after they were deleted: ${[...asked].join(', ')}`);
+export default async function teardown(config: FullConfig): Promise<void> {
+  await deleteAllJobs(config.projects[0].use.baseURL as string);
 }

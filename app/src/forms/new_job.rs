@@ -218,12 +218,12 @@ fn read(typed: &Typed, site: &Site) -> (JobDraft, Vec<FieldError>) {
 
 #[cfg(test)]
 mod tests {
-    use engine::job::Mode;
+    use engine::{job::Mode, time::Time};
 
     use super::*;
 
     fn demo_with(changes: &[(&str, &str)]) -> Typed {
-        let mut typed = Typed::demo(&Site::default());
+        let mut typed = Typed::demo(&Site::default(), Time(0));
         for (field, text) in changes {
             typed.set(field, *text);
         }
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_demo_is_valid_and_in_advanced_mode() {
-        let (draft, spec) = checked(&Typed::demo(&Site::default()), &Site::default()).unwrap();
+        let (draft, spec) = checked(&Typed::demo(&Site::default(), Time(0)), &Site::default()).unwrap();
         assert_eq!(draft.command, ["python3", "examples/train.py", "--steps", "200"]);
         assert_eq!(draft.env["FAIL_AT"], "40");
         assert_eq!(
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn what_moved_by_itself_is_reviewed_before_it_is_created() {
         let site = Site::default();
-        let was = Typed::demo(&site);
+        let was = Typed::demo(&site, Time(0));
         let mut fields = was.clone().into_fields();
         for field in switches::RENDERED {
             if let Some(text) = was.text(field) {

@@ -190,6 +190,8 @@ pub fn label_of(difference: &Difference) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use engine::time::Time;
+
     use super::*;
 
     fn site() -> Site {
@@ -213,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_copy_lists_what_was_changed() {
-        let draft = check(&Typed::demo(&site()), &site()).unwrap();
+        let draft = check(&Typed::demo(&site(), Time(0)), &site()).unwrap();
         let mut typed = Typed::of_draft(&draft, &site());
         assert_eq!(changes(&typed, &draft, &site()), []);
         typed.set(name::ENV, "");
@@ -263,7 +265,7 @@ mod tests {
 
     #[test]
     fn the_body_and_the_command_create_the_same_job() {
-        let typed = Typed::demo(&site());
+        let typed = Typed::demo(&site(), Time(0));
         let body: JobDraft = serde_json::from_str(&json(&typed, &site()).unwrap()).unwrap();
         assert_eq!(body.validate(&site()), check(&typed, &site()).unwrap().validate(&site()));
         let mut quoted = typed.clone();
@@ -278,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_copy_with_the_same_directory_is_pointed_out() {
-        let draft = check(&Typed::demo(&site()), &site()).unwrap();
+        let draft = check(&Typed::demo(&site(), Time(0)), &site()).unwrap();
         let spec = draft.validate(&site()).unwrap();
         let minds = |original| {
             readiness(&spec, original, &site()).iter().filter(|(ready, _)| *ready == Readiness::Mind).count()

@@ -1,6 +1,9 @@
 //! The create form as it was typed: names are the dotted paths of the API's body, so an error finds its field by itself.
 
-use engine::job::{JobDraft, JobKind, Site};
+use engine::{
+    job::{JobDraft, JobKind, Site},
+    time::Time,
+};
 
 /// Names of the fields.
 pub mod name {
@@ -177,7 +180,9 @@ impl Typed {
     }
 
     /// The demo: two replicas train on this machine, one fails at step 40, and the job recovers from it.
-    pub fn demo(site: &Site) -> Self {
+    ///
+    /// Its directory is named by `now`: in one that an earlier demo used it would resume after the failure instead of failing.
+    pub fn demo(site: &Site, now: Time) -> Self {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect();
         let mut draft = JobDraft {
             name: "demo".to_owned(),
@@ -185,7 +190,7 @@ impl Typed {
             env: [("FAIL_AT".to_owned(), "40".to_owned())].into(),
             replicas: Some(2),
             accelerators_per_replica: Some(1),
-            checkpoint_dir: Some("checkpoints/demo".to_owned()),
+            checkpoint_dir: Some(format!("checkpoints/demo-{}", now.micros() / 1_000_000)),
             ..JobDraft::default()
         };
         draft.fault_tolerance.auto_failover = Some(true);

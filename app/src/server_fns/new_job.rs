@@ -3,6 +3,7 @@
 use engine::{
     ids::JobId,
     job::{JobDraft, Site},
+    time::Time,
 };
 use leptos::{prelude::*, server_fn::codec::Json};
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,8 @@ pub struct NewJobStart {
     pub original: Option<Original>,
     /// What was posted and refused.
     pub posted: Option<Posted>,
+    /// The server's clock, which the demo's directory is named by.
+    pub now: Time,
 }
 
 /// The job that a form is a copy of.
@@ -45,5 +48,5 @@ pub async fn start_job(from: Option<JobId>) -> Result<NewJobStart, AppError> {
         }
         None => None,
     };
-    Ok(NewJobStart { site, original, posted })
+    Ok(NewJobStart { site, original, posted, now: console.now() })
 }

@@ -75,7 +75,7 @@ fn JobFrame() -> impl IntoView {
         <Transition>
             {move || Suspend::new(async move {
                 match job.await {
-                    Ok(job) => view! { <Head job path=path.into() /> }.into_any(),
+                    Ok(job) => view! { <Head job path /> }.into_any(),
                     Err(error) => view! { <Missing error /> }.into_any(),
                 }
             })}
@@ -86,9 +86,10 @@ fn JobFrame() -> impl IntoView {
 
 /// The head of a job that was read.
 #[component]
-fn Head(job: JobView, path: Signal<String>) -> impl IntoView {
+fn Head(job: JobView, path: Memo<String>) -> impl IntoView {
     let name = job.name.clone();
-    let title = Memo::new(move |_| format!("{name}, {}", current_tab(&path.read())));
+    // Nothing of this component's own: the document asks for its title once more after the page was left.
+    let title = move || format!("{name}, {}", current_tab(&path.read()));
     let summary = job.summary.clone();
     let tabs = tabs(&job);
     let spec = &job.spec;
@@ -107,7 +108,7 @@ fn Head(job: JobView, path: Signal<String>) -> impl IntoView {
         ),
     };
     view! {
-        <Title text=move || title.get() />
+        <Title text=title />
         <nav class="mb-1.5 flex gap-1.5 text-xs text-ink-3" aria-label="Breadcrumb">
             <a href=paths::JOBS>"Jobs"</a>
             <span aria-hidden="true">"/"</span>

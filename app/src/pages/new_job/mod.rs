@@ -93,7 +93,7 @@ fn first_typed(from: &From, start: &NewJobStart) -> Typed {
     match (&start.posted, &start.original, from) {
         (Some(posted), _, _) => Typed::new(posted.fields.clone()),
         (None, Some(original), _) => Typed::of_draft(&original.draft, &start.site),
-        (None, None, From::Demo) => Typed::demo(&start.site),
+        (None, None, From::Demo) => Typed::demo(&start.site, start.now),
         (None, None, _) => Typed::prefilled(&start.site),
     }
 }
@@ -231,7 +231,10 @@ const KINDS: [JobKind; 2] = [JobKind::PyTorchJob, JobKind::RayJob];
 
 #[cfg(test)]
 mod tests {
-    use engine::job::{FieldError, Site};
+    use engine::{
+        job::{FieldError, Site},
+        time::Time,
+    };
 
     use super::*;
     use crate::console::Posted;
@@ -257,9 +260,9 @@ mod tests {
     fn errors_are_listed_as_links_to_their_fields() {
         let errors = vec![FieldError::new("env.RANK", "is set by Holdfast for each process; remove it")];
         let posted = Posted { errors, ..Posted::default() };
-        let start = NewJobStart { site: Site::default(), original: None, posted: Some(posted) };
+        let start = NewJobStart { site: Site::default(), original: None, posted: Some(posted), now: Time(0) };
         let html = Owner::new().with(|| {
-            let form = FormState::new(Typed::demo(&start.site), &start);
+            let form = FormState::new(Typed::demo(&start.site, start.now), &start);
             view! { <Summary form/> }.to_html()
         });
         assert!(html.contains("1 field needs") && html.contains("href=\"#env\""), "{html}");
@@ -269,7 +272,7 @@ mod tests {
     #[test]
     fn what_was_posted_wins_over_what_the_form_would_start_from() {
         let posted = Posted { fields: vec![("name".to_owned(), "mine".to_owned())], ..Posted::default() };
-        let start = NewJobStart { site: Site::default(), original: None, posted: Some(posted) };
+        let start = NewJobStart { site: Site::default(), original: None, posted: Some(posted), now: Time(0) };
         assert_eq!(first_typed(&From::Demo, &start).get("name"), "mine");
     }
 }

@@ -1,0 +1,79 @@
+import { body, expect, field, idOf, open, test } from './support';
+
+test('linked switches say what moved and why, and it can be undone', async ({ page }) => {
+  await open(page, '/jobs/new');
+  const [failover, policy, hang] = ['Auto Failover', 'Fault Tolerance Policy', 'Job Hang Detection'].map((name) =>
+    page.getByRole('switch', { name }),
+  );
+  await expect(hang).toBeDisabled();
+  await expect(page.getByText('Needs Auto Failover, which is off.').first()).toBeVisible();
+
+  await failover.check();
+  await hang.check();
+  await expect(policy).toBeChecked();
+  const told = page.getByRole('status').filter({ hasText: 'Turned on because Job Hang Detection needs it.' });
+  await expect(told).toBeVisible();
+  await expect(page.getByRole('radio', { name: /^Full mode/ })).toBeChecked();
+  await told.getByRole('button', { name: 'Undo' }).click();
+  await expect(policy).not.toBeChecked();
+  await expect(hang).not.toBeChecked();
+  await expect(page.getByRole('radio', { name: /^Basic mode/ })).toBeChecked();
+
+  await page.getByRole('radio', { name: /^Full mode/ }).check();
+  await policy.uncheck();
+  await expect(hang).not.toBeChecked();
+  await expect(page.getByText('Turned off because it needs Fault Tolerance Policy.')).toBeVisible();
+});
+
+test('a RayJob disables what is for PyTorch, with the reason, and gives it back', async ({ page }) => {
+  await open(page, '/jobs/new?from=demo');
+  const policy = page.getByRole('switch', { name: 'Fault Tolerance Policy' });
+  await expect(policy).toBeChecked();
+  await page.getByRole('radio', { name: 'RayJob', exact: true }).check();
+  await expect(policy).toBeDisabled();
+  await expect(policy).not.toBeChecked();
+  await expect(page.getByText('RayJob uses basic mode.', { exact: false }).first()).toBeVisible();
+  await page.getByRole('radio', { name: 'PyTorchJob', exact: true }).check();
+  await expect(policy).toBeEnabled();
+  await expect(policy).toBeChecked();
+});
+
+test('errors are gathered in a summary that has the focus and leads to the fields', async ({ page, request }) => {
+  await open(page, '/jobs/new?from=demo');
+  await field(page, 'Name').fill('');
+  await field(page, 'Maximum Task Restart Attempts').fill('-1');
+  await page.getByRole('button', { name: 'Create job' }).click();
+
+  const summary = page.getByRole('alert').filter({ hasText: '2 fields need a change' });
+  await expect(summary).toBeVisible();
+  await expect(summary).toBeFocused();
+  const link = summary.getByRole('link', { name: /Maximum Task Restart Attempts/ });
+  await link.click();
+  const restarts = field(page, 'Maximum Task Restart Attempts');
+  await expect(restarts).toBeFocused();
+  await expect(restarts).toHaveAttribute('aria-invalid', 'true');
+  await expect(field(page, 'Name')).toHaveAttribute('aria-invalid', 'true');
+
+  // The interface says the same about the same value, and creates nothing either.
+  const refused = await request.post('/api/v1/jobs', {
+    data: body({ fault_tolerance: { auto_failover: true, max_task_restarts: -1 } }),
+  });
+  expect(refused.status()).toBe(422);
+  const { errors } = (await refused.json()) as { errors: { field: string; message: string }[] };
+  expect(errors.map((error) => error.field)).toEqual(['fault_tolerance.max_task_restarts']);
+  await expect(summary).toContainText(errors[0].message);
+
+  await field(page, 'Name').fill('mended');
+  await restarts.fill('0');
+  await expect(page.getByText(/^0 is never resubmitted/)).toBeVisible();
+  await page.getByRole('button', { name: 'Create job' }).click();
+  await expect(page.getByRole('heading', { level: 1, name: 'mended' })).toBeVisible();
+  await request.delete(`/api/v1/jobs/${idOf(page)}?force=true`);
+});
+
+test('a time may have a unit and is shown in seconds', async ({ page }) => {
+  await open(page, '/jobs/new?from=demo');
+  await page.getByRole('switch', { name: 'Job Hang Detection' }).check();
+  await field(page, 'Hang Determination Duration').fill('10m');
+  await expect(page.getByText('= 600 s')).toBeVisible();
+});

@@ -1,0 +1,60 @@
+import { createJob, expect, field, idOf, reaches, test } from './support';
+
+test('without script a job is created, refused with what was typed, followed and stopped', async ({ page, request }) => {
+  await page.goto('/jobs/new?from=demo');
+  await field(page, 'Name').fill('by-hand');
+  await field(page, 'Replicas').fill('0');
+  await page.getByRole('button', { name: 'Create job' }).click();
+
+  await expect(page.getByText('1 field needs a change before the job can be created.')).toBeVisible();
+  await expect(field(page, 'Name')).toHaveValue('by-hand');
+  await expect(field(page, 'Replicas')).toHaveValue('0');
+  await expect(field(page, 'Replicas')).toHaveAttribute('aria-invalid', 'true');
+
+  await field(page, 'Replicas').fill('2');
+  await page.getByRole('button', { name: 'Create job' }).click();
+  await expect(page.getByRole('heading', { level: 1, name: 'by-hand' })).toBeVisible();
+  const id = idOf(page);
+  await page.getByRole('link', { name: 'Fault Tolerance Detail' }).click();
+  await expect(async () => {
+    await page.reload();
+    const check = page.getByRole('row', { name: /Attempt 1, launch 1/ });
+    await expect(check.getByText('Resumed')).toBeVisible({ timeout: 500 });
+  }).toPass({ timeout: 60_000 });
+
+  await page.getByText('Stop…', { exact: true }).click();
+  await page.getByRole('button', { name: 'Stop', exact: true }).click();
+  await reaches(request, id, 'stopped');
+  await page.reload();
+  await expect(page.getByText(/a manual stop is never resubmitted/).first()).toBeVisible();
+});
+
+test('without script the server applies the rule of linked switches and lists what it changed', async ({ page }) => {
+  await page.goto('/jobs/new?from=demo');
+  await page.getByRole('switch', { name: 'Job Hang Detection' }).check();
+  await page.getByRole('switch', { name: 'Fault Tolerance Policy' }).check();
+  await page.getByRole('radio', { name: /^Full mode/ }).check();
+  await field(page, 'Replicas').fill('0');
+  await page.getByRole('button', { name: 'Create job' }).click();
+  await expect(page.getByRole('switch', { name: 'Job Hang Detection' })).toBeChecked();
+
+  // From Full mode: the policy goes, and with it what needs it.
+  await field(page, 'Replicas').fill('2');
+  await page.getByRole('switch', { name: 'Fault Tolerance Policy' }).uncheck();
+  await page.getByRole('button', { name: 'Create job' }).click();
+  await expect(
+    page.getByText('Job Hang Detection was turned off because it needs Fault Tolerance Policy.'),
+  ).toBeVisible();
+  await expect(page.getByRole('switch', { name: 'Job Hang Detection' })).not.toBeChecked();
+});
+
+test('without script the log is read, searched and filtered by address', async ({ page, request }) => {
+  const { job_id } = await createJob(request, { name: 'plain-log', env: { FAIL_AT: '30', FAIL_KIND: 'OOM_GPU' } });
+  await reaches(request, job_id, 'failed');
+  await page.goto(`/jobs/${job_id}/logs`);
+  await page.getByRole('searchbox', { name: 'Search the whole log' }).fill('cuda OUT of memory');
+  await page.getByRole('button', { name: 'Show' }).click();
+  await expect(page.getByRole('log').getByText(/CUDA out of memory/i).first()).toBeVisible();
+  await page.getByRole('link', { name: 'Go to line' }).click();
+  await expect(page.locator(':target')).toContainText('CUDA out of memory');
+});

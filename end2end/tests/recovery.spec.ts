@@ -1,0 +1,81 @@
+import { createJob, expect, open, reaches, test } from './support';
+
+test('a failing node is blamed, and the next attempt keeps off it', async ({ page, request }) => {
+  const { job_id } = await createJob(request, {
+    name: 'bad-node',
+    env: { FAIL_AT: '30', FAIL_KIND: 'HW_NODE', FAIL_RANK: '1' },
+  });
+  await open(page, `/jobs/${job_id}/fault-tolerance`);
+
+  const chain = page.getByRole('region', { name: 'Retry chain' });
+  await expect(chain.getByText('Resubmitted automatically')).toBeVisible({ timeout: 60_000 });
+  await expect(chain.getByRole('heading', { name: 'Attempt 2' })).toBeVisible();
+  await expect(chain.getByText(/1 of 2 used, 1 left/)).toBeVisible();
+  const avoided = chain.getByText(/; avoids/).getByRole('link');
+  const node = (await avoided.textContent()) as string;
+  const resumed = page.getByRole('row', { name: /Attempt 2, launch 0/ });
+  await expect(resumed.getByText('Resumed')).toBeVisible({ timeout: 60_000 });
+  await reaches(request, job_id, 'succeeded');
+  await expect(page.getByRole('main').getByText('Succeeded').first()).toBeVisible();
+
+  await avoided.click();
+  await expect(page).toHaveURL(new RegExp(`/nodes#${node}$`));
+  const record = page.getByRole('row', { name: new RegExp(`^${node} `) });
+  await expect(record.getByText('1 strike')).toBeVisible();
+  await record.getByRole('link', { name: 'incident of bad-node' }).click();
+  await expect(page.getByRole('heading', { level: 1, name: 'bad-node' })).toBeVisible();
+});
+
+test('GPU memory that runs out fails fast, and the reason stands everywhere', async ({ page, request }) => {
+  const { job_id } = await createJob(request, { name: 'too-big', env: { FAIL_AT: '30', FAIL_KIND: 'OOM_GPU' } });
+  await open(page, `/jobs/${job_id}`);
+  const reason = /another try would fail the same way/;
+  await expect(page.getByText(reason).first()).toBeVisible({ timeout: 60_000 });
+  await page.getByRole('link', { name: 'Fault Tolerance Detail' }).click();
+  await expect(page.getByText(/^Failed fast: rule/)).toBeVisible();
+  await expect(page.getByText(reason).first()).toBeVisible();
+  await expect(page.getByRole('region', { name: 'Incidents' }).getByText(/^OOM_GPU/).first()).toBeVisible();
+
+  await page.goto('/jobs?view=attention');
+  await expect(page.getByRole('row', { name: /too-big/ }).getByText('Failed')).toBeVisible();
+});
+
+test('in Basic mode the budget ends the chain', async ({ page, request }) => {
+  const { job_id } = await createJob(request, {
+    name: 'over-and-over',
+    env: { FAIL_AT: '12', FAIL_TIMES: '10' },
+    fault_tolerance: { auto_failover: true, max_task_restarts: 1 },
+  });
+  await open(page, `/jobs/${job_id}/fault-tolerance`);
+  await reaches(request, job_id, 'failed');
+  const chain = page.getByRole('region', { name: 'Retry chain' });
+  await expect(chain.getByText('No task restart left')).toBeVisible();
+  await expect(chain.getByText('The 1 task restart is used.')).toBeVisible();
+  await expect(page.getByRole('definition').filter({ hasText: '2 tasks' }).first()).toBeVisible();
+  await expect(page.getByText(/Launch 1/)).toHaveCount(0);
+});
+
+test('the log shows the evidence in its place and is searched as a whole', async ({ page, request }) => {
+  const { job_id } = await createJob(request, { name: 'noisy', env: { FAIL_AT: '30', FAIL_KIND: 'OOM_GPU' } });
+  await reaches(request, job_id, 'failed');
+  await open(page, `/jobs/${job_id}/fault-tolerance`);
+  await page.getByRole('link', { name: 'Open in Logs' }).first().click();
+
+  const line = page.locator(`[id="${new URL(page.url()).hash.slice(1)}"]`);
+  await expect(line).toContainText('CUDA out of memory');
+  await expect(line).toBeInViewport();
+
+  await page.getByRole('searchbox', { name: 'Search the whole log' }).fill('checkpoint step=10');
+  await page.getByRole('button', { name: 'Show' }).click();
+  await expect(page).toHaveURL(/q=checkpoint/);
+  await expect(page.getByRole('log').getByText(/checkpoint step=10/)).toHaveCount(1);
+  await expect(page.getByText('1 line that match')).toBeVisible();
+
+  await page.getByRole('link', { name: 'Events' }).click();
+  await page.getByRole('combobox', { name: 'Kind' }).selectOption('Decision');
+  await page.getByRole('button', { name: 'Show' }).click();
+  await expect(page).toHaveURL(/kind=decision/);
+  const events = page.getByRole('table', { name: /^Events/ }).locator('tbody tr');
+  await expect(events).toHaveCount(1);
+  await expect(events).toContainText('Decision');
+});

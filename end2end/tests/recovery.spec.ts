@@ -64,6 +64,8 @@ test('the log shows the evidence in its place and is searched as a whole', async
   const line = page.locator(`[id="${new URL(page.url()).hash.slice(1)}"]`);
   await expect(line).toContainText('CUDA out of memory');
   await expect(line).toBeInViewport();
+  await expect(page.getByRole('img', { name: /^Where in the log: evidence at line/ })).toBeVisible();
+  await expect(page.getByRole('link', { name: 'Later lines' })).toHaveCount(0);
 
   await page.getByRole('searchbox', { name: 'Search the whole log' }).fill('checkpoint step=10');
   await page.getByRole('button', { name: 'Show' }).click();

@@ -180,7 +180,10 @@ fn forward(segments: &[Segment], from: u64, count: u32, filter: &Filter) -> Resu
             break;
         }
     }
-    Ok(Lines { lines, next, total: None })
+    let to_the_end = lines.len() < count && bytes < MAX_PAGE_BYTES;
+    // Whoever begins beyond the end learns nothing about where it is.
+    let total = (to_the_end && filter.takes_all()).then(|| lines.last().map(|line| line.n)).flatten();
+    Ok(Lines { lines, next, total })
 }
 
 /// The last `count` lines.
@@ -498,6 +501,14 @@ mod tests {
         assert_eq!(logs.numbers(&query(6)), [3, 4, 7, 8, 9, 10]);
         assert_eq!(logs.numbers(&query(100)).len(), 8);
         assert_eq!(logs.page(&query(2)).unwrap().total, Some(10));
+    }
+
+    #[test]
+    fn the_end_of_the_log_is_known_once_it_is_reached() {
+        let total = |from, tail| {
+            ten().page(&LogQuery { from: Some(from), tail, ..LogQuery::default() }).unwrap().total
+        };
+        assert_eq!((total(8, None), total(8, Some(2)), total(99, None)), (Some(10), None, None));
     }
 
     #[test]

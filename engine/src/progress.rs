@@ -125,10 +125,11 @@ impl LaunchProgress {
         self.resources = Some((at, ready));
     }
 
-    /// Points that a replica (by its index) printed.
-    pub fn take_points(&mut self, history: &mut History, replica: u32, points: &[Point]) {
+    /// Points that a replica (by its index) printed. False where a lower one prints too: ranks print different losses, and only
+    /// the lowest one's make the curve.
+    pub fn take_points(&mut self, history: &mut History, replica: u32, points: &[Point]) -> bool {
         if points.is_empty() {
-            return;
+            return false;
         }
         let speaks = self.speaker.is_none_or(|speaker| replica <= speaker);
         if speaks {
@@ -146,6 +147,7 @@ impl LaunchProgress {
             history.reached = history.reached.max(Some(point.step));
             history.total = point.total.or(history.total);
         }
+        speaks
     }
 
     fn take_loss(&mut self, history: &mut History, point: &Point) {

@@ -105,7 +105,9 @@ impl LogReader {
             Some(from) => forward(&segments, from.max(1), query.tail.unwrap_or(DEFAULT_LINES), &filter)?,
             None => last(&segments, query.tail.unwrap_or(DEFAULT_LINES), &filter)?,
         };
-        page.lines.iter_mut().for_each(|line| line.text.truncate(MAX_LINE_BYTES));
+        page.lines
+            .iter_mut()
+            .for_each(|line| line.text.truncate(line.text.floor_char_boundary(MAX_LINE_BYTES)));
         Ok(LogPage {
             replica,
             launch,
@@ -444,6 +446,11 @@ mod tests {
             fs::write(dir.join(file), text).unwrap();
         }
 
+        fn file(&self, replica: &str, file: &str) -> PathBuf {
+            let task = self.dir.path().join("jobs").join(self.job.as_str()).join(self.task.as_str());
+            task.join(replica).join(file)
+        }
+
         fn page(&self, query: &LogQuery) -> Result<LogPage, LogError> {
             LogReader::new(self.dir.path().to_owned()).page(&self.job, &self.task, query)
         }
@@ -531,6 +538,17 @@ mod tests {
         assert_eq!(logs.numbers(&LogQuery { q: Some("VALUEERROR".into()), ..LogQuery::default() }), [3]);
         let page = logs.page(&LogQuery { q: Some("red".into()), ..LogQuery::default() }).unwrap();
         assert_eq!((page.lines[0].text.as_str(), page.replica.as_str()), ("red", "worker-0"));
+    }
+
+    #[test]
+    fn a_long_line_of_bytes_that_are_no_text_is_cut_between_characters() {
+        let logs = Logs::new();
+        logs.write("master-0", "launch-0.log", &["1 0 o first"]);
+        let path = logs.file("master-0", "launch-0.log");
+        let line = [b"2 0 o ".as_slice(), &[0xff; 64 * 1024], b"\n"].concat();
+        fs::write(&path, line).unwrap();
+        let text = logs.page(&LogQuery::default()).unwrap().lines[0].text.clone();
+        assert!(text.len() <= MAX_LINE_BYTES && text.chars().all(|c| c == char::REPLACEMENT_CHARACTER));
     }
 
     #[test]

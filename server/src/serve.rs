@@ -2,9 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, TryLockError},
+    fs::{self, DirBuilder, File, TryLockError},
     io::{Seek, Write},
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -77,7 +78,9 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
     let public = settings.public_url.clone();
     let loopback = address.ip().is_loopback();
     let secure = public.as_ref().is_some_and(|url| url.secure);
-    let access = Arc::new(Access::new(store.clone(), Arc::clone(&clock), loopback, secure)?);
+    // Behind a proxy everybody seems to come from this machine.
+    let single_user = loopback && settings.public_url.is_none();
+    let access = Arc::new(Access::new(store.clone(), Arc::clone(&clock), single_user, secure)?);
     let service = Arc::new(Service {
         store: store.clone(),
         driver: Arc::new(driver.clone()),
@@ -145,7 +148,11 @@ async fn announce(settings: &Serve, address: SocketAddr, access: &Access) -> any
 
 /// The data directory, made where it is missing, as an absolute path: jobs start elsewhere.
 fn data_dir(given: &Path) -> anyhow::Result<PathBuf> {
-    fs::create_dir_all(given)
+    // It holds the instance's secret and the environments of jobs.
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(given)
         .with_context(|| format!("cannot make the data directory {}", given.display()))?;
     given.canonicalize().with_context(|| format!("cannot find the data directory {}", given.display()))
 }

@@ -129,7 +129,8 @@ pub struct Answer {
 
 /// Did recovery act? The three counters stay apart.
 pub fn did_recovery_act(chain: &ChainView) -> Answer {
-    let resubmissions = chain.attempts_total.saturating_sub(1);
+    let by_hand = chain.attempts.iter().filter(|a| a.attempt.cause == AttemptCause::Manual).count() as u32;
+    let resubmissions = chain.attempts_total.saturating_sub(1).saturating_sub(by_hand);
     let in_place: u32 = chain.attempts.iter().map(|a| a.launches.len().saturating_sub(1) as u32).sum();
     let incidents: u32 = chain.attempts.iter().map(|a| a.incidents.len() as u32).sum();
     let mut parts = Vec::new();
@@ -143,7 +144,14 @@ pub fn did_recovery_act(chain: &ChainView) -> Answer {
         parts.push(plural(u64::from(chain.budgets.diagnostics.used), "diagnosis", "diagnoses"));
     }
     let tasks = plural(u64::from(chain.attempts_total), "task", "tasks");
-    if !parts.is_empty() {
+    let acted = !parts.is_empty();
+    if by_hand > 0 {
+        parts.push(format!("{} by hand", plural(u64::from(by_hand), "resubmission", "resubmissions")));
+    }
+    if by_hand > 0 && !acted {
+        return Answer { word: "Not by itself".to_owned(), text: parts.join(", "), note: tasks };
+    }
+    if acted {
         let note = format!("for {}; {tasks}", plural(u64::from(incidents), "incident", "incidents"));
         return Answer { word: "Yes".to_owned(), text: parts.join(", "), note };
     }
@@ -525,6 +533,14 @@ mod tests {
         assert_eq!(acted.note, "for 4 incidents; 3 tasks");
         assert_eq!(did_recovery_act(&samples::running()).word, "Not needed");
         assert_eq!(did_recovery_act(&samples::budget_zero()).word, "No");
+        let mut by_hand = samples::budget_zero();
+        let mut second = by_hand.attempts[0].clone();
+        second.attempt.number = 2;
+        second.attempt.cause = AttemptCause::Manual;
+        by_hand.attempts.push(second);
+        by_hand.attempts_total = 2;
+        let acted = did_recovery_act(&by_hand);
+        assert_eq!((acted.word.as_str(), acted.text.as_str()), ("Not by itself", "1 resubmission by hand"));
     }
 
     #[test]

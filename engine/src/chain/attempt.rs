@@ -58,6 +58,9 @@ pub(super) struct Attempt {
     pub presence: Presence,
     pub stage: Stage,
     pub submitted_at: Time,
+    /// When it had its resources.
+    #[serde(default)]
+    pub placed_at: Option<Time>,
     pub started_at: Option<Time>,
     pub ended_at: Option<Time>,
     pub queue: Option<Queue>,
@@ -198,6 +201,7 @@ impl Attempt {
             presence: Presence::Ordered,
             stage: Stage::Queued,
             submitted_at: now,
+            placed_at: None,
             started_at: None,
             ended_at: None,
             queue: None,

@@ -166,6 +166,7 @@ impl Turn {
             return;
         }
         self.chain.attempt.stage = Stage::Starting;
+        self.chain.attempt.placed_at = Some(self.now);
         self.chain.attempt.queue = None;
         self.touch_attempt();
         let now = self.now;

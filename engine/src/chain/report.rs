@@ -130,13 +130,15 @@ impl Turn {
         }
         let chain = &mut self.chain;
         let launch = &mut chain.attempt.launch;
-        launch.progress.take_points(&mut chain.history, index as u32, points);
+        let speaks = launch.progress.take_points(&mut chain.history, index as u32, points);
         if launch.phase == Phase::Starting {
             launch.phase = Phase::Training;
         }
         let record = PointsRecord { launch: launch.number, replica: name.clone(), points: points.to_vec() };
         let task = chain.attempt.task_id.clone();
-        self.record(Record::Points(task, record));
+        if speaks {
+            self.record(Record::Points(task, record));
+        }
         self.follow_recovery();
         self.touch_launch();
     }

@@ -76,7 +76,10 @@ impl Turn {
     /// A launch that does not come together fails the attempt. Where the missing agent is silent nothing is known.
     fn check_start_limit(&mut self) {
         let Some(due) = start_due(&self.chain) else { return };
-        let missing = self.chain.attempt.replicas.iter().position(|replica| !replica.run.started);
+        let replicas = &self.chain.attempt.replicas;
+        // One that was never heard is why the others do not start.
+        let unheard = replicas.iter().position(|replica| !replica.ready);
+        let missing = unheard.or_else(|| replicas.iter().position(|replica| !replica.run.started));
         if let Some(replica) = missing.filter(|_| self.now >= due) {
             let name = attempt::name(self.chain.spec.kind, replica);
             let limit = limits::START_SECONDS;
@@ -134,15 +137,17 @@ impl Turn {
     }
 }
 
-/// When a launch that was ordered must have started everywhere; none where a missing agent is silent.
+/// When a launch must have started everywhere: counted from its order, and before the first order from the moment the attempt had its
+/// resources, since an agent may never be heard at all. None where an agent that was heard is silent now.
 fn start_due(chain: &Chain) -> Option<Time> {
     let attempt = &chain.attempt;
     if attempt.stage != Stage::Starting {
         return None;
     }
-    let ordered = attempt.launch.ordered_at?;
+    let first = attempt.placed_at.filter(|_| attempt.launch.number == 0);
+    let since = attempt.launch.ordered_at.or(first)?;
     let heard = attempt.replicas.iter().all(|replica| replica.run.started || replica.silent.is_none());
-    heard.then(|| ordered.plus_seconds(limits::START_SECONDS))
+    heard.then(|| since.plus_seconds(limits::START_SECONDS))
 }
 
 /// The next time at which something happens without news.

@@ -39,8 +39,15 @@ impl Service {
         };
         let id = id.map_err(|why| internal(&why.into()))?;
         let mut conn = self.store.read().await.map_err(failed)?;
-        if mark.is_some() && jobs::head(&mut conn, &id).await.map_err(failed)?.is_some() {
-            return Ok(id);
+        if mark.is_some()
+            && let Some(made) = jobs::chain(&mut conn, &id).await.map_err(failed)?
+        {
+            let why = "This Idempotency-Key made another job before. Use a new key for a new job.";
+            return if *made.chain.spec() == spec {
+                Ok(id)
+            } else {
+                Err(AppError::Conflict { why: why.to_owned() })
+            };
         }
         drop(conn);
         let step = Chain::start(id.clone(), spec, now);

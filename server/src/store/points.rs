@@ -82,16 +82,16 @@ pub async fn loss(conn: &mut AnyConnection, job_id: &JobId) -> Result<Vec<Metric
     .fetch_all(&mut *conn)
     .await
     .doing("reading points")?;
-    let mut losses = Vec::new();
+    // One value a step and launch: until the lowest rank is heard another one's are kept, and its own come later.
+    let mut losses = BTreeMap::new();
     for row in &rows {
         let launch = (number(get(row, "attempt")?), number(get(row, "launch")?));
         let kept: Vec<Kept> = from_doc("points of job", job_id, get(row, "doc")?)?;
-        losses.extend(
-            kept.into_iter().filter_map(|(step, at, loss, _)| {
-                loss.map(|value| Loss { launch, step, at: Time(at), value })
-            }),
-        );
+        losses.extend(kept.into_iter().filter_map(|(step, at, loss, _)| {
+            loss.map(|value| ((launch, step), Loss { launch, step, at: Time(at), value }))
+        }));
     }
+    let losses: Vec<Loss> = losses.into_values().collect();
     let tasks = tasks(conn, job_id, &launches).await?;
     Ok(thin(&losses, LIMIT)
         .into_iter()

@@ -34,8 +34,8 @@ use crate::{
 pub struct Access {
     store: Store,
     clock: Arc<dyn Clock>,
-    /// Bound to loopback, so that single-user mode is possible.
-    loopback: bool,
+    /// Only this machine reaches the server, so that single-user mode is possible.
+    alone: bool,
     /// Browsers reach it by https.
     secure: bool,
     /// Once true it stays true: accounts are not removed while the server runs.
@@ -80,16 +80,11 @@ impl Access {
     ///
     /// # Errors
     /// The machine has no random bytes.
-    pub fn new(
-        store: Store,
-        clock: Arc<dyn Clock>,
-        loopback: bool,
-        secure: bool,
-    ) -> Result<Self, SignInError> {
+    pub fn new(store: Store, clock: Arc<dyn Clock>, alone: bool, secure: bool) -> Result<Self, SignInError> {
         Ok(Self {
             store,
             clock,
-            loopback,
+            alone,
             secure,
             has_account: AtomicBool::new(false),
             failures: Mutex::default(),
@@ -98,12 +93,12 @@ impl Access {
         })
     }
 
-    /// Whether whoever reaches this server may do everything: it is bound to loopback and has no account.
+    /// Whether whoever reaches this server may do everything: only its own machine does, and there is no account.
     ///
     /// # Errors
     /// The database failed.
     pub async fn single_user(&self) -> Result<bool, StoreError> {
-        Ok(self.loopback && !self.has_account().await?)
+        Ok(self.alone && !self.has_account().await?)
     }
 
     /// Whether anybody can sign in.

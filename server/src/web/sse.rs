@@ -244,10 +244,26 @@ impl Source for AllFeed {
     }
 
     async fn read(&mut self, feed: &mut Feed) -> Result<(), StoreError> {
-        let back = Time(self.since.micros() - LATE_COMMITS_SECONDS * 1_000_000);
+        let back = Time(self.since.micros().saturating_sub(LATE_COMMITS_SECONDS * 1_000_000));
         self.sent.retain(|_, (_, at)| *at >= back);
         let mut conn = feed.service.store.read().await?;
-        for (id, generation, at) in jobs::changed_since(&mut conn, back, limits::STREAM_BATCH).await? {
+        let mut changed = Vec::new();
+        let mut from = back;
+        // Of many jobs that changed at about the same time the first ones were sent already: go on behind them.
+        loop {
+            let batch = jobs::changed_since(&mut conn, from, limits::STREAM_BATCH).await?;
+            let last = batch.last().map(|(_, _, at)| *at);
+            let full = batch.len() >= limits::STREAM_BATCH as usize;
+            let news = |(id, generation, _): &(JobId, i64, Time)| {
+                self.sent.get(id).is_none_or(|(sent, _)| sent < generation)
+            };
+            changed.extend(batch.into_iter().filter(news));
+            match last.filter(|at| full && changed.is_empty() && *at > from) {
+                Some(at) => from = at,
+                None => break,
+            }
+        }
+        for (id, generation, at) in changed {
             if self.sent.get(&id).is_some_and(|(sent, _)| *sent >= generation) {
                 continue;
             }

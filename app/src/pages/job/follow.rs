@@ -48,8 +48,11 @@ pub fn Follow(
             // A failed try is followed by the next one.
             if let Ok(page) = get_logs(task, query).await {
                 let new = page.lines.len() as u64;
-                if let Some(last) = page.lines.last() {
-                    next.set_value(page.next.or(Some(last.n + 1)));
+                // Also where nothing matched: what was read once is not read again.
+                if page.next.is_some() {
+                    next.set_value(page.next);
+                }
+                if new > 0 {
                     lines.update(|lines| {
                         lines.extend(page.lines);
                         let over = lines.len().saturating_sub(KEPT);

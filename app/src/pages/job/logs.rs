@@ -321,7 +321,7 @@ fn Lines(job: JobId, view: AttemptView, page: LogPage, asked: Asked) -> impl Int
     };
     let total = page.total.map(|n| format::plural(n, "line", "lines"));
     let download = format!(
-        "/api/v1/tasks/{task}/logs?replica={}&launch={}&from=1&format=text",
+        "/api/v1/tasks/{task}/logs?replica={}&launch={}&tail=5000&format=text",
         page.replica, page.launch
     );
     let empty = match (page.lines.is_empty(), filtered) {

@@ -6,7 +6,7 @@ use crate::{
         Role,
     },
     record::{Action, AttemptResult, Budget, ProofVerdict, Substate},
-    sync::ReportBody,
+    sync::{Point, ReportBody},
 };
 
 #[test]
@@ -442,4 +442,24 @@ fn a_blamed_node_gets_its_strike_even_where_the_job_is_not_restarted() {
     assert_eq!(world.why_not(), "Auto Failover is off.");
     let strikes = world.records.iter().filter(|record| matches!(record, Record::Strike(_)));
     assert_eq!(strikes.count(), 1);
+}
+
+#[test]
+fn only_the_lowest_rank_that_prints_makes_the_curve() {
+    let mut world = World::new(full(2, 2));
+    world.up();
+    for (index, loss) in [(1, 51.0), (0, 1.0), (1, 51.0)] {
+        let at = world.now;
+        let point = Point { step: 1, at, loss: Some(loss), samples: None, total: None };
+        world.report(index, ReportBody::Progress { points: vec![point] });
+    }
+    let values: Vec<_> = world
+        .records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Points(_, points) => points.points[0].loss,
+            _ => None,
+        })
+        .collect();
+    assert_eq!(values, [51.0, 1.0]);
 }

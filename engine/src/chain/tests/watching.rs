@@ -1,7 +1,7 @@
 use crate::{
     chain::{testing::*, *},
     failure::{FailureType::AppError, Phase},
-    record::{NodeCounts, ProofVerdict, QueueReason, Substate},
+    record::{Action, NodeCounts, ProofVerdict, QueueReason, Substate},
     sync::ReportBody,
 };
 
@@ -220,4 +220,18 @@ fn a_restart_at_0_is_not_called_a_recovery_s68() {
         let proof = world.launches(&world.task()).pop().unwrap().proof;
         assert_eq!(proof.verdict, want, "{proof:?}");
     }
+}
+
+#[test]
+fn an_agent_that_is_never_heard_fails_the_attempt_at_the_start_limit() {
+    let mut world = World::new(full(2, 2));
+    let task_id = world.task();
+    world.give(Input::Created { task_id }).placed(&[]).report(0, ReportBody::Ready);
+    assert_eq!(world.chain.wake_at(), Some(world.now.plus_seconds(limits::START_SECONDS)));
+    world.after(limits::START_SECONDS as f64 - 1.0);
+    assert!(world.incidents().is_empty(), "one second early");
+    world.after(1.0).after(limits::STOP_SECONDS as f64);
+    let incident = &world.incidents()[0];
+    assert_eq!(incident.decision.action, Action::Resubmit);
+    assert!(incident.fault.contains("worker-0 started no process within 600 s"), "{}", incident.fault);
 }

@@ -18,6 +18,8 @@ use tokio::fs;
 use super::{LocalError, below};
 use crate::clusters::Order;
 
+/// What an agent says.
+pub(super) const AGENT_LOG: &str = "agent.log";
 const ATTEMPT_FILE: &str = "attempt.json";
 const CHECKPOINT_FILE: &str = "checkpoint_dir";
 
@@ -90,6 +92,11 @@ impl Layout {
 
     pub(super) fn replica(&self, attempt: &Attempt, replica: &ReplicaName) -> PathBuf {
         self.attempt(&attempt.job_id, &attempt.task_id).join(replica.as_str())
+    }
+
+    /// Whether an agent of the replica was ever started: its log is opened just before.
+    pub(super) async fn was_started(&self, attempt: &Attempt, replica: &ReplicaName) -> bool {
+        fs::try_exists(self.replica(attempt, replica).join(AGENT_LOG)).await.unwrap_or(true)
     }
 
     /// Makes the directories of an attempt, and its checkpoint directory where that is missing.
@@ -183,8 +190,14 @@ impl Layout {
         };
         let dir = below(&self.data_dir, path);
         for other in directories(&self.data_dir.join("jobs")).await? {
-            let used = fs::read_to_string(other.join(CHECKPOINT_FILE)).await.unwrap_or_default();
-            if Path::new(&used).starts_with(&dir) || dir.starts_with(&used) && !used.is_empty() {
+            let file = other.join(CHECKPOINT_FILE);
+            let used = match fs::read_to_string(&file).await {
+                Ok(used) => PathBuf::from(used),
+                Err(why) if why.kind() == io::ErrorKind::NotFound => continue,
+                // Who saves where is not known: remove nothing.
+                Err(source) => return Err(LocalError::Disk { doing: "read", path: file, source }),
+            };
+            if used.starts_with(&dir) || dir.starts_with(&used) {
                 return Ok(());
             }
         }

@@ -161,6 +161,7 @@ impl LocalCluster {
     async fn adopt(self: &Arc<Self>) -> Result<(), LocalError> {
         let attempts = self.layout.read_attempts().await?;
         let running = processes::agents();
+        let mut unstarted = Vec::new();
         let mut state = self.state.lock().await;
         for mut attempt in attempts {
             let mut agents = HashMap::new();
@@ -171,6 +172,8 @@ impl LocalCluster {
                     Some(process) => {
                         agents.insert(replica.clone(), process.clone());
                     }
+                    // Placed, but the earlier server did not come to start it.
+                    None if !self.layout.was_started(&attempt, replica).await => {}
                     None => {
                         let text = "its agent was gone when the server came back".to_owned();
                         attempt.ended.insert(
@@ -180,12 +183,16 @@ impl LocalCluster {
                     }
                 }
             }
+            if agents.len() + attempt.ended.len() < attempt.placement.len() {
+                unstarted.push(attempt.task_id.clone());
+            }
             state.next_ordinal = state.next_ordinal.max(attempt.ordinal + 1);
             tracing::info!(task_id = %attempt.task_id, agents = agents.len(), "adopted an attempt");
             state.attempts.insert(attempt.task_id.clone(), Entry { attempt, agents, deleting: false });
         }
         let placed = self.place_waiting(&mut state).await;
         drop(state);
+        self.start_all(unstarted).await;
         self.start_all(placed).await;
         Ok(())
     }
@@ -256,10 +263,12 @@ impl LocalCluster {
                 let (attempt, missing) = {
                     let state = self.state.lock().await;
                     let Some(entry) = state.attempts.get(&task) else { continue };
-                    let started = |replica: &&ReplicaName| !entry.agents.contains_key(*replica);
+                    let is_due = |replica: &&ReplicaName| {
+                        !entry.agents.contains_key(*replica) && !entry.attempt.ended.contains_key(*replica)
+                    };
                     (
                         entry.attempt.clone(),
-                        entry.attempt.placement.keys().filter(started).cloned().collect::<Vec<_>>(),
+                        entry.attempt.placement.keys().filter(is_due).cloned().collect::<Vec<_>>(),
                     )
                 };
                 for replica in missing {
@@ -354,6 +363,38 @@ impl LocalCluster {
         self.start_all(placed).await;
     }
 
+    /// Writes the attempt down and starts it where there is room.
+    async fn make(self: &Arc<Self>, order: &Order) -> Result<(), ClusterError> {
+        let mut state = self.state.lock().await;
+        if state.attempts.contains_key(&order.plan.task_id) {
+            return Ok(());
+        }
+        if state.attempts.len() >= MAX_ATTEMPTS {
+            let text = format!(
+                "{MAX_ATTEMPTS} attempts wait or run here already; that is the limit of the local cluster"
+            );
+            return Err(ClusterError::Refused { text });
+        }
+        let directories = self.layout.prepare(order).await.map_err(|error| match error {
+            disk::Prepare::Refused(text) => ClusterError::Refused { text },
+            disk::Prepare::Disk(source) => self.unreachable("preparing the attempt's directory", source),
+        })?;
+        let attempt = Attempt::new(order, state.next_ordinal, directories);
+        self.layout
+            .write(&attempt)
+            .await
+            .map_err(|source| self.unreachable("writing the attempt down", source))?;
+        state.next_ordinal += 1;
+        state
+            .attempts
+            .insert(attempt.task_id.clone(), Entry { attempt, agents: HashMap::new(), deleting: false });
+        let placed = self.place_waiting(&mut state).await;
+        drop(state);
+        self.start_all(placed).await;
+        self.hint(&order.plan.task_id);
+        Ok(())
+    }
+
     fn hint(&self, task: &TaskId) {
         if self.hint.try_send(task.clone()).is_err() {
             tracing::debug!(%task, "no room for a hint; the driver looks by itself");
@@ -410,34 +451,10 @@ impl Cluster for Arc<LocalCluster> {
     }
 
     async fn create(&self, order: &Order) -> Result<(), ClusterError> {
-        let mut state = self.state.lock().await;
-        if state.attempts.contains_key(&order.plan.task_id) {
-            return Ok(());
-        }
-        if state.attempts.len() >= MAX_ATTEMPTS {
-            let text = format!(
-                "{MAX_ATTEMPTS} attempts wait or run here already; that is the limit of the local cluster"
-            );
-            return Err(ClusterError::Refused { text });
-        }
-        let directories = self.layout.prepare(order).await.map_err(|error| match error {
-            disk::Prepare::Refused(text) => ClusterError::Refused { text },
-            disk::Prepare::Disk(source) => self.unreachable("preparing the attempt's directory", source),
-        })?;
-        let attempt = Attempt::new(order, state.next_ordinal, directories);
-        self.layout
-            .write(&attempt)
-            .await
-            .map_err(|source| self.unreachable("writing the attempt down", source))?;
-        state.next_ordinal += 1;
-        state
-            .attempts
-            .insert(attempt.task_id.clone(), Entry { attempt, agents: HashMap::new(), deleting: false });
-        let placed = self.place_waiting(&mut state).await;
-        drop(state);
-        self.start_all(placed).await;
-        self.hint(&order.plan.task_id);
-        Ok(())
+        // In a task of its own: whoever stops waiting for it must not leave an attempt that is placed and never started.
+        let (cluster, order) = (Arc::clone(self), order.clone());
+        let made = tokio::spawn(async move { cluster.make(&order).await }).await;
+        made.unwrap_or_else(|why| Err(self.unreachable("creating an attempt", why)))
     }
 
     async fn delete(&self, task: &TaskId, force: bool) -> Result<(), ClusterError> {

@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 
 use super::{
     LocalConfig,
-    disk::{Attempt, Layout},
+    disk::{AGENT_LOG, Attempt, Layout},
     processes::{AGENT_REPLICA, Process, REPLICA, TASK},
 };
 
@@ -31,7 +31,7 @@ pub(super) async fn spawn(
     let log = OpenOptions::new()
         .create(true)
         .append(true)
-        .open(dir.join("agent.log"))
+        .open(dir.join(AGENT_LOG))
         .with_context(|| format!("could not open the agent's log in {}", dir.display()))?;
     let spec = &attempt.order.spec;
     let plan = &attempt.order.plan;

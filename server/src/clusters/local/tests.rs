@@ -237,6 +237,25 @@ async fn replicas_outlive_the_server_and_are_adopted() {
 }
 
 #[tokio::test]
+async fn a_replica_that_was_placed_but_not_started_is_started_by_the_next_server() {
+    let world = World::new(2, 2, "exec sleep 600");
+    let job = order("junstarted", 2, &[]);
+    // As if the server had died between writing the placement down and starting the agents.
+    let layout = Layout::new(world.config.data_dir.clone());
+    let checkpoints = layout.prepare(&job).await.ok().unwrap();
+    let mut attempt = Attempt::new(&job, 0, checkpoints);
+    for (replica, node) in [("master-0", "node-1"), ("worker-0", "node-2")] {
+        attempt.placement.insert(ReplicaName::new(replica).unwrap(), NodeName::new(node).unwrap());
+    }
+    layout.write(&attempt).await.unwrap();
+
+    let second = world.open().await;
+    until(&second, &job, "running", runs).await;
+    second.delete(&job.plan.task_id, true).await.unwrap();
+    until(&second, &job, "gone", absent).await;
+}
+
+#[tokio::test]
 async fn the_end_of_an_agent_is_seen_and_takes_its_processes_along() {
     let world = World::new(1, 2, "setsid sleep 600 & exit 7");
     let job = order("jended", 1, &[]);

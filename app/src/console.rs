@@ -402,7 +402,7 @@ pub struct EventsPage {
     pub items: Vec<EventRecord>,
     /// The next page.
     pub next_cursor: Option<String>,
-    /// All of the job.
+    /// All that match.
     pub total: u64,
 }
 

@@ -347,6 +347,7 @@ async fn events_page_from_the_newest_and_filter() {
             page.items,
             [event(6, EventKind::State, Some(&task)), event(3, EventKind::State, Some(&task))]
         );
+        assert_eq!(page.total, 2, "all that match, not all there are");
         let bad = EventsQuery { cursor: Some("nonsense".to_owned()), ..EventsQuery::default() };
         let error = events::page(&mut conn, &job_id(1), &bad).await.unwrap_err();
         assert!(matches!(error, StoreError::Cursor { .. }), "{error}");

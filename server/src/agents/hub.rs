@@ -1,7 +1,7 @@
 //! Keeps what only the agents know (addresses, free ports, when each was heard) and answers their polls.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -16,15 +16,13 @@ use engine::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Chains, SyncError, check::check};
+use super::{Chains, ChainsError, SyncError, check::check};
 use crate::{clock::Clock, tokens::Tokens};
 
 /// A replica that was not heard for so long is reported silent; its long poll asks again every 25 s.
 const SILENT_AFTER_SECONDS: u64 = 60;
 /// How often that is looked at.
 const SILENCE_CHECK: Duration = Duration::from_secs(5);
-/// An attempt of which nothing was heard for so long is forgotten here; the chain knows that it is silent.
-const FORGET_AFTER_SECONDS: u64 = 24 * 3600;
 /// Launches whose ports are remembered for an attempt: the running one, the next one, and one late.
 const PORTS: usize = 3;
 
@@ -57,6 +55,7 @@ struct Rendezvous {
 
 struct Heard {
     at: Time,
+    /// The chain was told that it is silent.
     silent: bool,
 }
 
@@ -121,7 +120,8 @@ impl Hub {
         let attempt = attempts
             .entry(request.task_id.clone())
             .or_insert_with(|| Attempt { rendezvous: watch::Sender::default(), heard: HashMap::new() });
-        let silent = attempt.heard.get(&request.replica).is_some_and(|heard| heard.silent);
+        // What an earlier server told the chain about a replica that is new here is not known: it is told that it is heard.
+        let silent = attempt.heard.get(&request.replica).is_none_or(|heard| heard.silent);
         attempt.heard.insert(request.replica.clone(), Heard { at: now, silent });
         if request.replica == ReplicaName::of_index(chain.spec().kind, 0) {
             attempt.rendezvous.send_if_modified(|rendezvous| rendezvous.learn(request));
@@ -177,37 +177,61 @@ impl Hub {
                 () = self.shutdown.cancelled() => return,
                 _ = tick.tick() => {}
             }
-            for (task, replica, since) in self.newly_silent() {
-                let Some(job) = task.job_id() else { continue };
-                let input = Input::Silent { task_id: task, replica: Some(replica), since };
+            self.report_silence().await;
+        }
+    }
+
+    /// Tells each chain once which replicas of its live attempt have not been heard. What could not be told is told by the next look.
+    pub(super) async fn report_silence(&self) {
+        for (task, replica, since) in self.overdue() {
+            let Some(job) = task.job_id() else { continue };
+            let live = match self.chains.subscribe(&job).await {
+                Ok(chain) => chain.borrow().live_task() == Some(&task),
+                Err(ChainsError::NoJob(_)) => false,
+                Err(ChainsError::NotNow(_)) => continue,
+            };
+            if !live {
+                // It is over: its agents have nothing left to say.
+                self.attempts().remove(&task);
+                continue;
+            }
+            self.set_silent(&task, &replica, true);
+            let input = Input::Silent { task_id: task.clone(), replica: Some(replica.clone()), since };
+            if let Err(error) = self.chains.input(&job, vec![input]).await {
+                tracing::debug!(%job, %error, "could not report a silent replica");
+                self.set_silent(&task, &replica, false);
+            } else if self.heard_at(&task, &replica).is_some_and(|at| at > since) {
+                // Heard meanwhile, and that may have been committed first.
+                let input = Input::Heard { task_id: task, replica: Some(replica) };
                 if let Err(error) = self.chains.input(&job, vec![input]).await {
-                    tracing::debug!(%job, %error, "could not report a silent replica");
+                    tracing::debug!(%job, %error, "could not report that a replica is heard again");
                 }
             }
         }
     }
 
-    fn newly_silent(&self) -> Vec<(TaskId, ReplicaName, Time)> {
+    /// Replicas that were not heard for long and whose chain does not know it.
+    fn overdue(&self) -> Vec<(TaskId, ReplicaName, Time)> {
         let now = self.clock.now();
-        let mut attempts = self.attempts();
-        let forgotten: HashSet<TaskId> = attempts
-            .iter()
-            .filter(|(_, attempt)| {
-                attempt.heard.values().all(|heard| now >= heard.at.plus_seconds(FORGET_AFTER_SECONDS))
-            })
-            .map(|(task, _)| task.clone())
-            .collect();
-        attempts.retain(|task, _| !forgotten.contains(task));
-        let mut silent = Vec::new();
-        for (task, attempt) in attempts.iter_mut() {
-            for (replica, heard) in &mut attempt.heard {
-                if !heard.silent && now >= heard.at.plus_seconds(SILENT_AFTER_SECONDS) {
-                    heard.silent = true;
-                    silent.push((task.clone(), replica.clone(), heard.at));
-                }
-            }
+        let attempts = self.attempts();
+        let mut overdue = Vec::new();
+        for (task, attempt) in attempts.iter() {
+            let late = |heard: &Heard| !heard.silent && now >= heard.at.plus_seconds(SILENT_AFTER_SECONDS);
+            let replicas = attempt.heard.iter().filter(|(_, heard)| late(heard));
+            overdue.extend(replicas.map(|(replica, heard)| (task.clone(), replica.clone(), heard.at)));
         }
-        silent
+        overdue
+    }
+
+    fn set_silent(&self, task: &TaskId, replica: &ReplicaName, silent: bool) {
+        if let Some(heard) = self.attempts().get_mut(task).and_then(|attempt| attempt.heard.get_mut(replica))
+        {
+            heard.silent = silent;
+        }
+    }
+
+    fn heard_at(&self, task: &TaskId, replica: &ReplicaName) -> Option<Time> {
+        self.attempts().get(task)?.heard.get(replica).map(|heard| heard.at)
     }
 
     fn attempts(&self) -> MutexGuard<'_, HashMap<TaskId, Attempt>> {

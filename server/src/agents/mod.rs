@@ -8,8 +8,8 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, State, rejection::JsonRejection},
-    http::{HeaderMap, StatusCode, header},
+    extract::{DefaultBodyLimit, FromRequestParts, State, rejection::JsonRejection},
+    http::{StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
     routing::post,
 };
@@ -21,6 +21,7 @@ use engine::{
 use tokio::sync::watch;
 
 pub use self::hub::Hub;
+use crate::tokens::Tokens;
 
 /// What the hub needs of the driver.
 #[async_trait]
@@ -95,17 +96,27 @@ pub fn router(hub: Arc<Hub>) -> Router {
         .with_state(hub)
 }
 
+/// What a caller says is its token; one that cannot be any is refused before the body is read.
+struct Bearer(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Bearer {
+    type Rejection = SyncError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, SyncError> {
+        let header = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let token =
+            header.and_then(|value| value.strip_prefix("Bearer ")).filter(|token| Tokens::is_shaped(token));
+        token.map(|token| Self(token.to_owned())).ok_or(SyncError::Token)
+    }
+}
+
 async fn sync(
     State(hub): State<Arc<Hub>>,
-    headers: HeaderMap,
+    Bearer(token): Bearer,
     body: Result<Json<SyncRequest>, JsonRejection>,
 ) -> Result<Json<SyncReply>, SyncError> {
     let Json(request) = body.map_err(|why| SyncError::Invalid(why.body_text()))?;
-    let token = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "))
-        .ok_or(SyncError::Token)?;
-    hub.sync(token, request, Duration::from_secs(limits::POLL_SECONDS)).await.map(Json)
+    hub.sync(&token, request, Duration::from_secs(limits::POLL_SECONDS)).await.map(Json)
 }
 
 #[cfg(test)]

@@ -202,7 +202,8 @@ async fn a_repeated_report_is_acknowledged_and_taken_once() {
         let reply = world.sync(&hub, world.request("worker-0", 0, vec![ready(1)])).await.unwrap();
         assert_eq!(reply.acknowledged, 1);
     }
-    assert_eq!(world.one.inputs.lock().unwrap().len(), 1);
+    let inputs = world.one.inputs.lock().unwrap();
+    assert_eq!(inputs.iter().filter(|input| matches!(input, Input::Report { .. })).count(), 1);
 }
 
 #[tokio::test]
@@ -234,4 +235,39 @@ async fn the_agent_of_a_job_that_is_gone_is_told_so() {
     let hub = world.hub();
     world.task = TaskId::of_attempt("demo", &JobId::new("jzzzzzzzzzz2").unwrap(), 1);
     assert!(matches!(world.sync(&hub, world.request("worker-0", 0, vec![])).await, Err(SyncError::Gone)));
+}
+
+#[tokio::test]
+async fn a_silent_replica_is_told_once_while_its_attempt_lives_and_again_when_it_is_heard() {
+    let world = World::new().await;
+    let hub = world.hub();
+    world.sync(&hub, world.request("worker-0", 0, vec![ready(1)])).await.unwrap();
+    let told = || {
+        let inputs = std::mem::take(&mut *world.one.inputs.lock().unwrap());
+        let count = |wanted: fn(&Input) -> bool| inputs.iter().filter(|input| wanted(input)).count();
+        (
+            count(|input| matches!(input, Input::Silent { .. })),
+            count(|input| matches!(input, Input::Heard { .. })),
+        )
+    };
+    assert_eq!(told(), (0, 1), "what an earlier server told is not known");
+    let pass = |seconds: i64| world.one.now.fetch_add(seconds * 1_000_000, Ordering::Relaxed);
+    pass(59);
+    hub.report_silence().await;
+    assert_eq!(told(), (0, 0), "one second early");
+    pass(1);
+    hub.report_silence().await;
+    hub.report_silence().await;
+    assert_eq!(told(), (1, 0));
+    world.sync(&hub, world.request("worker-0", 0, vec![])).await.unwrap();
+    assert_eq!(told(), (0, 1));
+
+    // Stopped and seen to be gone: its agent ends and is missed by nobody.
+    let stop = Input::Request { request: engine::chain::Request::Stop { force: true }, by: "ada".into() };
+    let absent = Input::Observed { task_id: world.task.clone(), observation: Observation::Absent };
+    world.one.input(&world.one.job, vec![stop, absent]).await.unwrap();
+    told();
+    pass(60);
+    hub.report_silence().await;
+    assert_eq!(told(), (0, 0));
 }

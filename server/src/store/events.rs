@@ -55,12 +55,7 @@ pub async fn page(
     let mut sql =
         Sql::new("SELECT generation, n, at, kind, task_id, by_whom, text FROM event WHERE job_id = ");
     sql.bind("", job_id.as_str().to_owned())?;
-    if let Some(kind) = &query.kind {
-        sql.bind(" AND kind = ", to_word("an event's kind", kind)?)?;
-    }
-    if let Some(task) = &query.task {
-        sql.bind(" AND task_id = ", task.as_str().to_owned())?;
-    }
+    filter(&mut sql, query)?;
     if let Some(cursor) = &query.cursor {
         let (generation, n) = parse_cursor(cursor)?;
         sql.bind(" AND (generation, n) < (", generation)?;
@@ -77,15 +72,25 @@ pub async fn page(
         _ => None,
     };
     let items = rows.iter().map(from_row).collect::<Result<_, _>>()?;
-    Ok(EventsPage { items, next_cursor, total: total(conn, job_id).await? })
+    Ok(EventsPage { items, next_cursor, total: total(conn, job_id, query).await? })
 }
 
-async fn total(conn: &mut AnyConnection, job_id: &JobId) -> Result<u64, StoreError> {
-    let row = sqlx::query("SELECT COUNT(*) FROM event WHERE job_id = $1")
-        .bind(job_id.as_str().to_owned())
-        .fetch_one(conn)
-        .await
-        .doing("counting events")?;
+fn filter(sql: &mut Sql, query: &EventsQuery) -> Result<(), StoreError> {
+    if let Some(kind) = &query.kind {
+        sql.bind(" AND kind = ", to_word("an event's kind", kind)?)?;
+    }
+    if let Some(task) = &query.task {
+        sql.bind(" AND task_id = ", task.as_str().to_owned())?;
+    }
+    Ok(())
+}
+
+/// All that match, on whatever page.
+async fn total(conn: &mut AnyConnection, job_id: &JobId, query: &EventsQuery) -> Result<u64, StoreError> {
+    let mut sql = Sql::new("SELECT COUNT(*) FROM event WHERE job_id = ");
+    sql.bind("", job_id.as_str().to_owned())?;
+    filter(&mut sql, query)?;
+    let row = sql.build().fetch_one(conn).await.doing("counting events")?;
     row.try_get::<i64, _>(0).map(count).doing("counting events")
 }
 

@@ -147,7 +147,8 @@ impl Access {
     pub async fn sign_in(&self, name: &str, password: String, from: IpAddr) -> Result<String, SignInError> {
         let now = self.clock.now();
         let key = (from, name.chars().take(64).collect::<String>());
-        self.refuse_after_failures(&key, now)?;
+        // Counted before it is checked and taken back if it was right: guesses made side by side do not slip past the limit.
+        self.count_try(&key, now)?;
         let known = accounts::password_hash(&mut *self.store.read().await?, name).await?;
         let exists = known.is_some();
         let stored = known.unwrap_or_else(|| self.nobody.clone());
@@ -157,7 +158,6 @@ impl Access {
             .map_err(|_| SignInError::Stopping)??;
         drop(permit);
         if !(right && exists) {
-            self.count_failure(key, now);
             return Err(SignInError::Wrong);
         }
         self.lock_failures().remove(&key);
@@ -204,24 +204,21 @@ impl Access {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn refuse_after_failures(&self, key: &(IpAddr, String), now: Time) -> Result<(), SignInError> {
-        let failures = self.lock_failures();
-        let Some(past) = failures.get(key) else { return Ok(()) };
-        let left = past.since.plus_seconds(limits::SIGN_IN_WINDOW_SECONDS).seconds_since(now);
-        if past.count >= limits::SIGN_IN_FAILURES && left > 0.0 {
-            return Err(SignInError::TooMany { minutes: (left / 60.0).ceil() as u64 });
-        }
-        Ok(())
-    }
-
-    fn count_failure(&self, key: (IpAddr, String), now: Time) {
+    fn count_try(&self, key: &(IpAddr, String), now: Time) -> Result<(), SignInError> {
         let mut failures = self.lock_failures();
         failures.retain(|_, past| now.seconds_since(past.since) < limits::SIGN_IN_WINDOW_SECONDS as f64);
-        if failures.len() >= limits::SIGN_IN_REMEMBERED {
-            // Somebody tries many names. Forgetting all is better than growing; each check still costs them time.
-            failures.clear();
+        if failures.len() >= limits::SIGN_IN_REMEMBERED && !failures.contains_key(key) {
+            // Somebody tries many names. The oldest goes, so that nobody can wipe out a count that stands against him now.
+            let oldest = failures.iter().min_by_key(|(_, past)| past.since).map(|(key, _)| key.clone());
+            oldest.map(|key| failures.remove(&key));
         }
-        failures.entry(key).or_insert(Failures { count: 0, since: now }).count += 1;
+        let past = failures.entry(key.clone()).or_insert(Failures { count: 0, since: now });
+        if past.count >= limits::SIGN_IN_FAILURES {
+            let left = past.since.plus_seconds(limits::SIGN_IN_WINDOW_SECONDS).seconds_since(now);
+            return Err(SignInError::TooMany { minutes: (left / 60.0).ceil() as u64 });
+        }
+        past.count += 1;
+        Ok(())
     }
 }
 

@@ -109,6 +109,16 @@ async fn a_wrong_name_and_a_wrong_password_look_the_same_and_do_not_go_on_for_ev
 }
 
 #[tokio::test]
+async fn guesses_made_side_by_side_do_not_slip_past_the_limit() {
+    let server = Server::new().await;
+    server.account("ada").await;
+    let guesses = (0..30).map(|_| sign_in(&server, "ada", "wrong horse"));
+    let answers = futures::future::join_all(guesses).await;
+    let refused = answers.iter().filter(|answer| answer.status == StatusCode::TOO_MANY_REQUESTS).count();
+    assert_eq!(refused, 20, "ten were checked");
+}
+
+#[tokio::test]
 async fn a_foreign_page_can_change_nothing() {
     let server = Server::new().await;
     let body = r#"{"name":"a","command":["true"]}"#;

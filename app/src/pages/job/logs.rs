@@ -353,7 +353,7 @@ fn Lines(job: JobId, view: AttemptView, page: LogPage, asked: Asked) -> impl Int
                 <span class="ml-auto">
                     <a href=download rel="external" download="" class=Look::Small.class()>
                         <Icon mark=Mark::Download />
-                        "Download"
+                        "Download the last 5,000 lines"
                     </a>
                 </span>
             </div>

@@ -88,10 +88,10 @@ pub(super) fn end_of(status: std::io::Result<std::process::ExitStatus>) -> Repli
                 EndReason::StartError("its agent refused to start; see agent.log".into()),
             ),
             (Some(code), _) => (Some(Exit::from_code(i64::from(code))), EndReason::Exited),
-            (None, Some(signal)) => (
-                Some(Exit::from_code(-i64::from(signal))),
-                EndReason::Lost(format!("its agent was killed by signal {signal}")),
-            ),
+            // How the agent died says nothing about how its program did.
+            (None, Some(signal)) => {
+                (None, EndReason::Lost(format!("its agent was killed by signal {signal}")))
+            }
             (None, None) => (None, EndReason::Lost("its agent ended without a status".into())),
         },
     };

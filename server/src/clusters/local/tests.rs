@@ -84,6 +84,21 @@ async fn until(
     }
 }
 
+/// The agents of an attempt, once all of them have begun their program: in the middle of an `exec` a process shows no environment.
+async fn agents_of(order: &Order, count: usize) -> HashMap<String, Process> {
+    let begin = Instant::now();
+    loop {
+        let ours = processes::agents().into_iter().filter(|((task, _), _)| *task == order.plan.task_id);
+        let agents: HashMap<_, _> =
+            ours.map(|((_, replica), process)| (replica.to_string(), process)).collect();
+        if agents.len() == count {
+            return agents;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{agents:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 fn statuses(seen: &Observation) -> Vec<ReplicaStatus> {
     match seen {
         Observation::Placed { replicas } => replicas.values().map(|replica| replica.status.clone()).collect(),
@@ -217,13 +232,13 @@ async fn replicas_outlive_the_server_and_are_adopted() {
     first.create(&waiting).await.unwrap();
     until(&first, &job, "running", runs).await;
     let before = first.observe(&job.plan.task_id).await.unwrap();
+    let agents = agents_of(&job, 2).await;
     drop(first);
 
     let second = world.open().await;
     assert_eq!(second.observe(&job.plan.task_id).await.unwrap(), before);
     assert!(matches!(second.observe(&waiting.plan.task_id).await.unwrap(), Observation::Waiting(_)));
-    let agents = processes::agents();
-    agents[&(job.plan.task_id.clone(), ReplicaName::new("worker-0").unwrap())].kill();
+    agents["worker-0"].kill();
     until(&second, &job, "one lost", |seen| {
         statuses(seen)
             .iter()
@@ -270,6 +285,23 @@ async fn the_end_of_an_agent_is_seen_and_takes_its_processes_along() {
     })
     .await;
     assert_eq!(cluster.nodes().await.unwrap()[0].used, 0);
+    cluster.delete(&job.plan.task_id, false).await.unwrap();
+    until(&cluster, &job, "gone", absent).await;
+}
+
+#[tokio::test]
+async fn the_death_of_an_agent_is_not_taken_for_that_of_its_program() {
+    let world = World::new(1, 2, "exec sleep 600");
+    let job = order("jkilled", 1, &[]);
+    let cluster = world.open().await;
+    cluster.create(&job).await.unwrap();
+    agents_of(&job, 1).await["master-0"].kill();
+    until(&cluster, &job, "lost", |seen| {
+        statuses(seen).iter().any(|status| {
+            matches!(status, ReplicaStatus::Ended { exit: None, reason: EndReason::Lost(text) } if text.contains("signal 9"))
+        })
+    })
+    .await;
     cluster.delete(&job.plan.task_id, false).await.unwrap();
     until(&cluster, &job, "gone", absent).await;
 }

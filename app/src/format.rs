@@ -56,8 +56,16 @@ pub fn clock(at: Time, zone: Zone) -> String {
     zone.at(at).format("%H:%M:%S").to_string()
 }
 
+/// A drawing that covers less shows seconds: its marks would all read alike.
+const SECONDS_MATTER_BELOW: f64 = 600.0;
+
+/// `14:02` in a drawing that covers `seconds`, `14:02:31` in a short one.
+pub fn clock_within(seconds: f64, at: Time, zone: Zone) -> String {
+    if seconds < SECONDS_MATTER_BELOW { clock(at, zone) } else { clock_short(at, zone) }
+}
+
 /// `14:02`.
-pub fn clock_short(at: Time, zone: Zone) -> String {
+fn clock_short(at: Time, zone: Zone) -> String {
     zone.at(at).format("%H:%M").to_string()
 }
 
@@ -170,6 +178,14 @@ mod tests {
         assert_eq!(date_time(NOON, Zone::UTC), "2 Dec 2026, 12:00:04 UTC");
         assert_eq!(Zone::of_minutes(-570).unwrap().label(), "UTC-09:30");
         assert_eq!(Zone::of_minutes(7), None);
+    }
+
+    #[test]
+    fn a_short_drawing_shows_seconds() {
+        let at = Time(1_764_446_551_000_000);
+        let zone = Zone::default();
+        assert_eq!(clock_within(599.0, at, zone), "20:02:31");
+        assert_eq!(clock_within(600.0, at, zone), "20:02");
     }
 
     #[test]

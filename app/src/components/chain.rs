@@ -72,7 +72,10 @@ struct Context<'a> {
 
 impl Context<'_> {
     fn short(&self, at: Time) -> String {
-        format::clock_short(at, self.zone)
+        let attempts = &self.chain.attempts;
+        let began = attempts.first().and_then(|a| a.attempt.submitted_at);
+        let ended = attempts.last().and_then(|a| a.attempt.ended_at).unwrap_or(self.chain.now);
+        format::clock_within(began.map_or(0.0, |began| ended.seconds_since(began)), at, self.zone)
     }
 
     fn attempt(&self, view: &AttemptView) -> AnyView {

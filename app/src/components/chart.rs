@@ -234,6 +234,8 @@ fn y_axis(plot: &Plot) -> AnyView {
 
 fn x_axis(plot: &Plot, axis: MetricsAxis, zone: Zone) -> AnyView {
     let bottom = ABOVE + plot.height;
+    let ticks = &plot.x.ticks;
+    let covers = ticks.last().zip(ticks.first()).map_or(0.0, |(to, from)| to - from);
     let labels = plot
         .x
         .ticks
@@ -251,7 +253,9 @@ fn x_axis(plot: &Plot, axis: MetricsAxis, zone: Zone) -> AnyView {
             let class = if i % 3 == 0 { "fill-ink-3 text-xs" } else { "fill-ink-3 text-xs max-sm:hidden" };
             let text = match axis {
                 MetricsAxis::Step => thousands(*tick),
-                MetricsAxis::Clock => format::clock_short(engine::time::Time((*tick * 1e6) as i64), zone),
+                MetricsAxis::Clock => {
+                    format::clock_within(covers, engine::time::Time((*tick * 1e6) as i64), zone)
+                }
             };
             view! {
                 <text class=class x=format!("{percent:.2}%") y=bottom + 20.0 text-anchor=anchor>

@@ -31,6 +31,10 @@ pub fn Timeline(
     let Some(axis) = TimeAxis::over(&spans) else {
         return view! { <p class="text-ink-3">"No attempt was submitted yet."</p> }.into_any();
     };
+    let covers = match (axis.ticks.first(), axis.ticks.last()) {
+        (Some((from, _)), Some((to, _))) => to.seconds_since(*from),
+        _ => 0.0,
+    };
     let lanes = shown.iter().map(|a| lane(&chain.job_id, a, &axis, chain.now, zone)).collect_view();
     let labels = axis
         .ticks
@@ -47,7 +51,7 @@ pub fn Timeline(
             };
             view! {
                 <text x=format!("{percent:.2}%") y="12" text-anchor=anchor class=class>
-                    {format::clock_short(*at, zone)}
+                    {format::clock_within(covers, *at, zone)}
                 </text>
             }
         })
@@ -133,7 +137,7 @@ fn lane(job: &JobId, view: &AttemptView, axis: &TimeAxis, now: Time, zone: Zone)
                 <StateBadge state=a.state />
             </span>
         </div>
-        <svg class="h-7 w-full overflow-visible max-sm:mb-2.5" role="img" aria-label=words(view, zone)>
+        <svg class="h-7 w-full overflow-visible max-sm:mb-2.5" role="img" aria-label=words(view, now, zone)>
             {grid}
             {folds}
             {waited}
@@ -168,20 +172,22 @@ fn run(spans: Spans, axis: &TimeAxis) -> AnyView {
         .into_any()
 }
 
-fn words(view: &AttemptView, zone: Zone) -> String {
+fn words(view: &AttemptView, now: Time, zone: Zone) -> String {
     let a = &view.attempt;
+    let covers = a.submitted_at.map_or(0.0, |from| a.ended_at.unwrap_or(now).seconds_since(from));
+    let clock = |at: Time| format::clock_within(covers, at, zone);
     let mut parts = Vec::new();
     match (a.submitted_at, a.started_at) {
         (Some(from), Some(to)) => parts.push(format!("waited {}", format::duration(to.seconds_since(from)))),
-        (Some(from), None) => parts.push(format!("queued since {}", format::clock_short(from, zone))),
+        (Some(from), None) => parts.push(format!("queued since {}", clock(from))),
         _ => parts.push("not submitted yet".to_owned()),
     }
     if let Some(from) = a.started_at {
-        let to = a.ended_at.map_or_else(|| "now".to_owned(), |at| format::clock_short(at, zone));
-        parts.push(format!("ran {} to {to}", format::clock_short(from, zone)));
+        let to = a.ended_at.map_or_else(|| "now".to_owned(), clock);
+        parts.push(format!("ran {} to {to}", clock(from)));
     }
     for incident in view.incidents.iter().filter(|i| i.decision.action == Action::RestartInPlace) {
-        parts.push(format!("in place at {}", format::clock_short(incident.at, zone)));
+        parts.push(format!("in place at {}", clock(incident.at)));
     }
     format!("Attempt {}: {}", a.number, parts.join(", "))
 }

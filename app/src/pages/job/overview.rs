@@ -1,6 +1,7 @@
 //! Overview: how it stands in one sentence, how far it is, where the time went, and what came last.
 
 use engine::{
+    job::Mode,
     record::{AttemptCause, State, Substate},
     time::Time,
 };
@@ -233,7 +234,9 @@ fn Progress(job: JobView, chain: ChainView) -> impl IntoView {
             </SectionHead>
             {bar}
             <p class="mt-1.5 flex flex-wrap justify-between gap-x-4 text-xs text-ink-3">
-                <span>{percent.map(|p| format!("{p} %"))}</span>
+                <span>
+                    {percent.map_or("The program does not say how many steps it means to make.".to_owned(), |p| format!("{p} %"))}
+                </span>
                 <span>{rest}</span>
             </p>
         </section>
@@ -364,6 +367,8 @@ fn Facts(job: JobView, chain: ChainView, number: u32) -> impl IntoView {
                     <dd>
                         <Pips used=chain.budgets.in_place_restarts left=true />
                     </dd>
+                })}
+                {(number == total && chain.mode == Mode::Full).then(|| view! {
                     <dt>"After a hang"</dt>
                     <dd>
                         <Pips used=chain.budgets.hang_restarts left=true />

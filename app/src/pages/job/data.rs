@@ -1,6 +1,6 @@
 //! What the tabs read: the job once for all of them, and the chain where a tab needs it.
 
-use std::time::Duration;
+use std::{future::IntoFuture, time::Duration};
 
 use engine::ids::{JobId, TaskId};
 use leptos::prelude::*;
@@ -65,6 +65,20 @@ impl Whole {
     pub async fn read(self) -> Result<(JobView, ChainView), AppError> {
         let job = self.job.await?;
         Ok((job, self.chain.await?))
+    }
+
+    /// A tab: drawn once the job, its chain and what the tab reads beside them are there, or why they are not.
+    pub fn show<T: 'static>(
+        self,
+        own: impl IntoFuture<Output = T, IntoFuture: Send> + Send + 'static,
+        draw: impl FnOnce(JobView, ChainView, T) -> AnyView + Send + 'static,
+    ) -> impl IntoView {
+        Suspend::new(async move {
+            match self.read().await {
+                Ok((job, chain)) => draw(job, chain, own.await),
+                Err(error) => unread(error),
+            }
+        })
     }
 
     /// Waits for the chain.

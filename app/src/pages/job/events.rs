@@ -63,15 +63,7 @@ pub fn Events() -> impl IntoView {
         <Transition>
             {move || {
                 let query = query();
-                Suspend::new(async move {
-                    match whole.read().await {
-                        Ok((job, chain)) => {
-                            let page = events.await;
-                            view! { <Loaded job chain page query /> }.into_any()
-                        }
-                        Err(error) => data::unread(error),
-                    }
-                })
+                whole.show(events, move |job, chain, page| view! { <Loaded job chain page query /> }.into_any())
             }}
         </Transition>
     }

@@ -78,15 +78,7 @@ pub fn FaultToleranceDetail() -> impl IntoView {
                     from: from.get().and_then(|text| text.parse().ok()),
                     axis: read_axis(axis.get().as_deref()),
                 };
-                Suspend::new(async move {
-                    match whole.read().await {
-                        Ok((job, chain)) => {
-                            let metrics = metrics.await;
-                            view! { <Loaded job chain metrics asked /> }.into_any()
-                        }
-                        Err(error) => data::unread(error),
-                    }
-                })
+                whole.show(metrics, move |job, chain, metrics| view! { <Loaded job chain metrics asked /> }.into_any())
             }}
         </Transition>
     }

@@ -48,15 +48,7 @@ pub fn Metrics() -> impl IntoView {
         <Transition>
             {move || {
                 let axis = axis();
-                Suspend::new(async move {
-                    match whole.read().await {
-                        Ok((job, chain)) => {
-                            let metrics = metrics.await;
-                            view! { <Loaded job chain metrics axis /> }.into_any()
-                        }
-                        Err(error) => data::unread(error),
-                    }
-                })
+                whole.show(metrics, move |job, chain, metrics| view! { <Loaded job chain metrics axis /> }.into_any())
             }}
         </Transition>
     }

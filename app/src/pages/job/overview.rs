@@ -7,7 +7,7 @@ use engine::{
 };
 use leptos::prelude::*;
 
-use super::data::{self, selected, use_query, use_whole};
+use super::data::{selected, use_query, use_whole};
 use crate::{
     components::{
         badge::{StateBadge, Tag, Tone, TypeCode, of_state},
@@ -69,15 +69,8 @@ pub fn Overview() -> impl IntoView {
         <Transition>
             {move || {
                 let task = task.get();
-                Suspend::new(async move {
-                    match whole.read().await {
-                        Ok((job, chain)) => {
-                            let (events, tail) = (events.await, tail.await);
-                            view! { <Loaded job chain events tail task /> }.into_any()
-                        }
-                        Err(error) => data::unread(error),
-                    }
-                })
+                let own = async move { (events.await, tail.await) };
+                whole.show(own, move |job, chain, (events, tail)| view! { <Loaded job chain events tail task /> }.into_any())
             }}
         </Transition>
     }

@@ -46,6 +46,12 @@ pub enum AppError {
         /// The limit.
         why: String,
     },
+    /// There is no room left on a disk.
+    #[error("{why}")]
+    Full {
+        /// Which, and what to do.
+        why: String,
+    },
     /// The server failed; the id finds the cause in its log.
     #[error(
         "Something went wrong on the server. Try again; if it stays, give this id to the operator: {request_id}"
@@ -72,6 +78,7 @@ impl AppError {
             Self::Forbidden { .. } => 403,
             Self::Conflict { .. } => 409,
             Self::TooMuch { .. } => 429,
+            Self::Full { .. } => 507,
             Self::Internal { .. } => 500,
             Self::Unreachable { .. } => 502,
         }

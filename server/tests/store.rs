@@ -587,3 +587,33 @@ async fn writers_beside_each_other_lose_no_step() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_full_disk_is_known_and_the_next_write_succeeds_once_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&format!("sqlite://{}", dir.path().join("full.db").display())).await.unwrap();
+    let mut tx = store.write().await.unwrap();
+    // As large as it is now and no page more; the next connection has room again.
+    sqlx::query("PRAGMA max_page_count = 1").execute(&mut *tx).await.unwrap();
+    let much = "CREATE TABLE much AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 100000) SELECT x FROM n";
+    let source = sqlx::query(much).execute(&mut *tx).await.unwrap_err();
+    let error = StoreError::Query { doing: "filling the disk", source };
+    assert!(error.is_full(), "{error:?}");
+    let _ = commit(tx).await;
+    let tx = store.write().await.unwrap();
+    commit(tx).await.unwrap();
+}
+
+/// SQLite ends a transaction by itself when the disk is full (https://sqlite.org/lang_transaction.html, "Response to errors").
+#[tokio::test]
+async fn a_transaction_that_the_database_ended_itself_does_not_spoil_the_next_one() {
+    on_each_database(async |store| {
+        let mut tx = store.write().await.unwrap();
+        sqlx::query("ROLLBACK").execute(&mut *tx).await.unwrap();
+        // SQLite calls this an error, Postgres a warning.
+        let _ = commit(tx).await;
+        let tx = store.write().await.unwrap();
+        commit(tx).await.unwrap();
+    })
+    .await;
+}

@@ -44,8 +44,13 @@ pub fn FailedPart(
     /// Why.
     error: AppError,
 ) -> impl IntoView {
-    let again =
-        matches!(error, AppError::Internal { .. } | AppError::Unreachable { .. } | AppError::TooMuch { .. });
+    let again = matches!(
+        error,
+        AppError::Internal { .. }
+            | AppError::Unreachable { .. }
+            | AppError::TooMuch { .. }
+            | AppError::Full { .. }
+    );
     view! {
         <Notice tone=Tone::Red mark=Mark::Failed>
             <p>{error.to_string()}</p>

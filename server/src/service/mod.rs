@@ -164,6 +164,11 @@ fn failed(error: StoreError) -> AppError {
             AppError::Invalid { errors: vec![FieldError::new("cursor", error.to_string())] }
         }
         StoreError::InboxFull { .. } => AppError::TooMuch { why: error.to_string() },
+        full if full.is_full() => {
+            tracing::error!(error = format!("{:#}", anyhow::Error::from(full)), "the database has no room");
+            let why = "The disk of the server's database is full, so nothing was changed. Free some space and try again.";
+            AppError::Full { why: why.to_owned() }
+        }
         other => internal(&anyhow::Error::from(other)),
     }
 }

@@ -109,6 +109,15 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// Whether the disk of the database is full: `SQLITE_FULL` (13), Postgres `disk_full` (53100).
+    pub fn is_full(&self) -> bool {
+        let Self::Query { source, .. } = self else { return false };
+        let code = source.as_database_error().and_then(|error| error.code());
+        code.is_some_and(|code| code == "13" || code == "53100")
+    }
+}
+
 /// What became of a write that somebody else may have overtaken. Losing is an outcome, not an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
@@ -214,8 +223,19 @@ async fn pool(url: &str, connections: u32) -> Result<sqlx::AnyPool, sqlx::Error>
         // The check costs a round trip each time; a connection that died shows it in the query, and every caller tries again.
         .test_before_acquire(false)
         .after_connect(|conn, _| Box::pin(prepare(conn)))
+        .after_release(|conn, _| Box::pin(is_clean(conn)))
         .connect(&url)
         .await
+}
+
+/// Whether a connection can be used again. SQLite ends a transaction by itself when the disk is full; the driver then believes for
+/// ever to be within one and refuses every other. Such a connection is closed.
+async fn is_clean(conn: &mut AnyConnection) -> Result<bool, sqlx::Error> {
+    if conn.is_in_transaction() {
+        // A rollback may be on its way; the answer to this comes after it.
+        conn.ping().await?;
+    }
+    Ok(!conn.is_in_transaction())
 }
 
 /// Settings that SQLite keeps per connection. With WAL and `NORMAL` a crash of the process loses nothing; a power cut may

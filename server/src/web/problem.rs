@@ -119,6 +119,9 @@ impl From<AppError> for Problem {
             AppError::TooMuch { .. } => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "too-much", "Too much at once", detail)
             }
+            AppError::Full { .. } => {
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk-full", "The disk is full", detail)
+            }
             AppError::Unreachable { .. } => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "unreachable",

@@ -19,7 +19,7 @@ use tokio::sync::broadcast;
 
 use app::{console::Caller, error::AppError};
 use engine::{
-    ids::JobId,
+    ids::{JobId, TaskId},
     job::{BUILT_IN_POLICIES, FieldError, Site},
     policy::Policy,
 };
@@ -155,6 +155,11 @@ impl Service {
 /// There is no such job.
 fn no_job(id: &JobId) -> AppError {
     AppError::NotFound { what: "job".to_owned(), id: id.to_string() }
+}
+
+/// There is no such attempt.
+fn no_attempt(id: &TaskId) -> AppError {
+    AppError::NotFound { what: "attempt".to_owned(), id: id.to_string() }
 }
 
 /// The border between the store's words and people's: what a person can mend is told, all else is logged and hidden.

@@ -8,7 +8,7 @@ use engine::ids::{JobId, TaskId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Service, Wish, chain::with_details, failed, may};
+use super::{Service, Wish, chain::with_details, failed, may, no_attempt};
 use crate::store::attempts;
 
 /// One attempt with its neighbours.
@@ -32,7 +32,7 @@ impl Service {
     /// There is no such attempt.
     pub async fn task(&self, caller: &Caller, id: &TaskId) -> Result<TaskView, AppError> {
         may(caller, Wish::See)?;
-        let missing = || AppError::NotFound { what: "attempt".to_owned(), id: id.to_string() };
+        let missing = || no_attempt(id);
         let mut conn = self.store.read().await.map_err(failed)?;
         let (job_id, record) = attempts::find(&mut conn, id).await.map_err(failed)?.ok_or_else(missing)?;
         let before = record.number.saturating_sub(1).max(1);

@@ -1,9 +1,9 @@
-//! Reads requests strictly: what cannot be understood is named with its field, nothing is guessed.
+//! Reads bodies and paths strictly: what cannot be understood is named with its field, nothing is guessed.
 
 use axum::{
     RequestExt,
     body::Bytes,
-    extract::{FromRequest, FromRequestParts, Path, Query, Request},
+    extract::{FromRequest, FromRequestParts, Path, Request},
 };
 use engine::job::FieldError;
 use http::{HeaderMap, StatusCode, header, request::Parts};
@@ -19,10 +19,6 @@ pub struct ApiJson<T>(pub T);
 /// A JSON body that may be left out, which means the default.
 #[derive(Debug)]
 pub struct OptionalJson<T>(pub T);
-
-/// Query parameters; unknown ones are errors where the type says so.
-#[derive(Debug)]
-pub struct ApiQuery<T>(pub T);
 
 /// Parts of the path. A text that is no id names nothing, so it is not found.
 #[derive(Debug)]
@@ -57,17 +53,6 @@ impl<S: Send + Sync, T: DeserializeOwned + Serialize + Default> FromRequest<S> f
             return Ok(Self(T::default()));
         }
         ApiJson::from_request(request, state).await.map(|ApiJson(value)| Self(value))
-    }
-}
-
-impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for ApiQuery<T> {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        match Query::from_request_parts(parts, state).await {
-            Ok(Query(value)) => Ok(Self(value)),
-            Err(why) => Err(Problem::invalid(vec![query_error(&why)])),
-        }
     }
 }
 
@@ -151,16 +136,6 @@ fn misfit(field: &str, message: &str) -> Problem {
 /// What clients sent comes back in errors, but not a megabyte of it.
 fn shorten(text: &str) -> String {
     text.chars().take(300).collect()
-}
-
-/// `Failed to deserialize query string: limit: invalid digit found in string` as a field and a message.
-fn query_error(why: &axum::extract::rejection::QueryRejection) -> FieldError {
-    let text = why.body_text();
-    let text = text.split_once(": ").map_or(text.as_str(), |(_, rest)| rest);
-    match text.split_once(": ") {
-        Some((field, message)) if !field.contains(' ') => FieldError::new(shorten(field), shorten(message)),
-        _ => FieldError::new("query", shorten(text)),
-    }
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

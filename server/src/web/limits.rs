@@ -38,3 +38,6 @@ pub const QUERY_CHARS: usize = 200;
 pub const PAGE_ITEMS: u32 = 200;
 /// Most lines of a log in one answer.
 pub const LOG_LINES: u32 = 5000;
+/// Pieces of whole logs read from disk at the same time. A download holds a place only while it reads, so one that stands still
+/// keeps nobody waiting.
+pub const LOG_READS: usize = 8;

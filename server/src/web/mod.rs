@@ -10,6 +10,7 @@ mod headers;
 mod idempotent;
 pub mod limits;
 pub mod problem;
+mod query;
 pub mod request;
 pub mod rest;
 pub mod sessions;
@@ -53,6 +54,7 @@ pub struct WebState {
     /// The API's description.
     openapi: Arc<str>,
     streams: Arc<Semaphore>,
+    log_reads: Arc<Semaphore>,
     stop: CancellationToken,
     site: LeptosOptions,
 }
@@ -92,6 +94,7 @@ pub fn router(parts: WebParts) -> anyhow::Result<Router> {
     let state = WebState {
         openapi: description.to_pretty_json()?.into(),
         streams: Arc::new(Semaphore::new(limits::STREAMS)),
+        log_reads: Arc::new(Semaphore::new(limits::LOG_READS)),
         service: parts.service,
         access: parts.access,
         metrics: parts.metrics,

@@ -31,9 +31,10 @@ use utoipa::IntoParams;
 
 use super::{
     WebState,
-    extract::{ApiPath, ApiQuery},
+    extract::ApiPath,
     limits,
     problem::Problem,
+    query::{ApiQuery, Parameters},
     rest::Refusals,
     sessions::{self, Asks},
 };
@@ -60,6 +61,8 @@ pub struct From {
     /// The id of the last event that was seen; the header `Last-Event-ID` wins.
     last_event_id: Option<String>,
 }
+
+impl Parameters for From {}
 
 type Events = Sse<
     axum::response::sse::KeepAliveStream<

@@ -161,3 +161,16 @@ async fn hostile_text_is_kept_as_text() {
     assert_eq!(page.status, StatusCode::OK);
     assert!(!page.text.contains("<script>alert(1)"), "{}", page.text);
 }
+
+#[tokio::test]
+async fn the_history_of_an_attempt_that_is_not_the_jobs_is_not_found() {
+    let server = Server::new().await;
+    let (id, other) = (server.job(DEMO).await, server.job(DEMO).await);
+    let task = |job: &str| format!("demo-{job}-1");
+    let events = async |task: &str| server.get(&format!("/api/v1/jobs/{id}/events?task={task}")).await;
+    assert_eq!(events(&task(&id)).await.status, StatusCode::OK);
+    for stranger in [task(&other), "unknown".to_owned()] {
+        let want = format!("404 not-found: There is no attempt {stranger}.");
+        assert_eq!(events(&stranger).await.problem(), want);
+    }
+}

@@ -6,6 +6,7 @@ mod access;
 mod contract;
 mod forms;
 mod jobs;
+mod logs;
 mod requests;
 mod streams;
 mod support;

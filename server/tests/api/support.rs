@@ -59,7 +59,7 @@ pub struct Server {
     pub driver: Arc<Listener>,
     pub stop: CancellationToken,
     /// Removed with the server.
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Server {
@@ -95,7 +95,12 @@ impl Server {
             stop: stop.clone(),
         })
         .unwrap();
-        Self { router, store, driver, stop, _dir: dir }
+        Self { router, store, driver, stop, dir }
+    }
+
+    /// The data directory.
+    pub fn data(&self) -> &std::path::Path {
+        self.dir.path()
     }
 
     /// Adds an account with the password `correct horse` and answers a token of it.

@@ -320,10 +320,7 @@ fn Lines(job: JobId, view: AttemptView, page: LogPage, asked: Asked) -> impl Int
         _ => String::new(),
     };
     let total = page.total.map(|n| format::plural(n, "line", "lines"));
-    let download = format!(
-        "/api/v1/tasks/{task}/logs?replica={}&launch={}&tail=5000&format=text",
-        page.replica, page.launch
-    );
+    let download = format!("/api/v1/tasks/{task}/logs/file?replica={}&launch={}", page.replica, page.launch);
     let empty = match (page.lines.is_empty(), filtered) {
         (true, true) => Some("No line matches. Choose another level or text."),
         (true, false) if runs => Some("Nothing was printed so far."),
@@ -353,7 +350,7 @@ fn Lines(job: JobId, view: AttemptView, page: LogPage, asked: Asked) -> impl Int
                 <span class="ml-auto">
                     <a href=download rel="external" download="" class=Look::Small.class()>
                         <Icon mark=Mark::Download />
-                        "Download the last 5,000 lines"
+                        "Download the whole log"
                     </a>
                 </span>
             </div>

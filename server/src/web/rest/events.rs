@@ -4,14 +4,19 @@ use app::console::{Console, EventsPage, EventsQuery};
 use axum::{Json, extract::State};
 use engine::ids::JobId;
 
-use super::{Checks, Refusals};
+use super::Refusals;
 use crate::web::{
     WebState,
-    extract::{ApiPath, ApiQuery},
+    extract::ApiPath,
     limits,
     problem::Problem,
+    query::{ApiQuery, Parameters},
     sessions::Asks,
 };
+
+impl Parameters for EventsQuery {
+    const NUMBERS: &'static [(&'static str, u64, u64)] = &[("limit", 1, limits::PAGE_ITEMS as u64)];
+}
 
 /// Decisions, scheduling, exclusions, people's actions; newest first.
 #[utoipa::path(get, operation_id = "list_job_events", path = "/api/v1/jobs/{job_id}/events", tag = "jobs", params(("job_id" = String, Path), EventsQuery),
@@ -22,9 +27,5 @@ pub async fn of_job(
     ApiPath(id): ApiPath<JobId>,
     ApiQuery(query): ApiQuery<EventsQuery>,
 ) -> Result<Json<EventsPage>, Problem> {
-    Checks::default()
-        .text("cursor", query.cursor.as_deref())
-        .number("limit", query.limit, 1..=limits::PAGE_ITEMS)
-        .done()?;
     Ok(Json(state.service.events(&caller, &id, &query).await?))
 }

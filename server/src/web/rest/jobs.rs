@@ -20,13 +20,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Checks, Refusals};
+use super::Refusals;
 use crate::web::{
     WebState,
-    extract::{self, ApiJson, ApiPath, ApiQuery, OptionalJson},
+    extract::{self, ApiJson, ApiPath, OptionalJson},
     idempotent::Mark,
     limits,
     problem::Problem,
+    query::{ApiQuery, Parameters},
     sessions::Asks,
 };
 
@@ -57,6 +58,11 @@ pub struct ListQuery {
     limit: Option<u32>,
 }
 
+impl Parameters for ListQuery {
+    const NUMBERS: &'static [(&'static str, u64, u64)] =
+        &[("restarts", 0, u32::MAX as u64), ("limit", 1, limits::PAGE_ITEMS as u64)];
+}
+
 /// A page of jobs.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct JobsList {
@@ -75,11 +81,6 @@ pub async fn list(
     Asks(caller): Asks,
     ApiQuery(query): ApiQuery<ListQuery>,
 ) -> Result<Json<JobsList>, Problem> {
-    Checks::default()
-        .text("q", query.q.as_deref())
-        .text("owner", query.owner.as_deref())
-        .number("limit", query.limit, 1..=limits::PAGE_ITEMS)
-        .done()?;
     let cursor = query.cursor.as_deref().map(read_cursor).transpose()?;
     let filters = JobsQuery {
         view: query.view,
@@ -153,6 +154,8 @@ pub struct Force {
     /// At once, without telling the program to save.
     force: bool,
 }
+
+impl Parameters for Force {}
 
 /// Stops a job in any state; a stop wins over recovery.
 #[utoipa::path(post, operation_id = "stop_job", path = "/api/v1/jobs/{job_id}/stop", tag = "jobs", params(("job_id" = String, Path)), request_body = Option<Force>,
@@ -293,6 +296,11 @@ pub async fn acknowledge(
     Ok((StatusCode::ACCEPTED, Json(state.service.job(&caller, &id).await?)))
 }
 
+impl Parameters for ChainPage {
+    const NUMBERS: &'static [(&'static str, u64, u64)] =
+        &[("from", 1, u32::MAX as u64), ("limit", 1, limits::PAGE_ITEMS as u64)];
+}
+
 /// The Fault Tolerance Detail as data.
 #[utoipa::path(get, operation_id = "get_chain", path = "/api/v1/jobs/{job_id}/chain", tag = "jobs", params(("job_id" = String, Path), ChainPage),
     responses((status = 200, body = ChainView), Refusals))]
@@ -302,10 +310,6 @@ pub async fn chain(
     ApiPath(id): ApiPath<JobId>,
     ApiQuery(page): ApiQuery<ChainPage>,
 ) -> Result<Json<ChainView>, Problem> {
-    Checks::default()
-        .number("from", page.from, 1..=u32::MAX)
-        .number("limit", page.limit, 1..=limits::PAGE_ITEMS)
-        .done()?;
     Ok(Json(state.service.chain(&caller, &id, page).await?))
 }
 

@@ -13,11 +13,12 @@ use http::HeaderMap;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Checks, Refusals, text, wants};
+use super::{Refusals, text, wants};
 use crate::web::{
     WebState,
-    extract::{ApiPath, ApiQuery},
+    extract::ApiPath,
     problem::Problem,
+    query::{ApiQuery, Parameters},
     sessions::Asks,
 };
 
@@ -33,6 +34,8 @@ pub struct Params {
     /// As what; else `Accept` says it.
     format: Option<Format>,
 }
+
+impl Parameters for Params {}
 
 /// Forms of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
@@ -54,7 +57,6 @@ pub async fn get(
     ApiQuery(params): ApiQuery<Params>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    Checks::default().text("metric", params.metric.as_deref()).done()?;
     let query = MetricsQuery { metric: params.metric, x: params.x };
     let view = state.service.metrics(&caller, &id, &query).await?;
     if wants(&headers, params.format.map(|format| format == Format::Csv), "text/csv") {

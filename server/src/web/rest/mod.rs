@@ -9,10 +9,7 @@ pub mod operations;
 pub mod site;
 pub mod tasks;
 
-use std::ops::RangeInclusive;
-
 use axum::response::{IntoResponse, Response};
-use engine::job::FieldError;
 use http::{HeaderMap, HeaderValue, Uri, header};
 use utoipa::{
     IntoResponses, Modify, OpenApi,
@@ -32,7 +29,7 @@ use super::{WebState, problem::Problem, sse};
         title = "Holdfast",
         description = "Keeps training jobs running. Times are RFC 3339 in UTC, durations are seconds with the unit in the name, ids are opaque texts. \
             Every POST takes an `Idempotency-Key`: a repeated request gets the first one's answer for 24 hours. Every refusal is `application/problem+json`. \
-            Bodies have at most 1 MiB, lists at most 200 items, logs at most 5,000 lines an answer."
+            Bodies have at most 1 MiB, lists at most 200 items, logs at most 5,000 lines an answer, but for the file of a whole log."
     ),
     components(schemas(super::problem::ProblemBody)),
     modifiers(&Security),
@@ -86,6 +83,7 @@ pub fn router() -> OpenApiRouter<WebState> {
         .routes(routes!(sse::of_all))
         .routes(routes!(tasks::get))
         .routes(routes!(tasks::logs))
+        .routes(routes!(tasks::file))
         .routes(routes!(tasks::events))
         .routes(routes!(incidents::feedback))
         .routes(routes!(nodes::list))
@@ -110,41 +108,6 @@ pub async fn wrong_method(method: http::Method, uri: Uri) -> Problem {
         "Not with this method",
         format!("{path} does not take {method}. The header `Allow` lists what it takes."),
     )
-}
-
-/// Collects what is wrong with query parameters.
-#[derive(Default)]
-pub struct Checks(Vec<FieldError>);
-
-impl Checks {
-    /// A number within its range.
-    pub fn number<T: Copy + PartialOrd + std::fmt::Display>(
-        mut self,
-        field: &str,
-        value: Option<T>,
-        range: RangeInclusive<T>,
-    ) -> Self {
-        if let Some(value) = value.filter(|value| !range.contains(value)) {
-            let rule = format!("{value} is not allowed. Use {} to {}.", range.start(), range.end());
-            self.0.push(FieldError::new(field, rule));
-        }
-        self
-    }
-
-    /// A text of at most [`super::limits::QUERY_CHARS`] characters.
-    pub fn text(mut self, field: &str, value: Option<&str>) -> Self {
-        if value.is_some_and(|text| text.chars().count() > super::limits::QUERY_CHARS) {
-            let rule = format!("is longer than {} characters", super::limits::QUERY_CHARS);
-            self.0.push(FieldError::new(field, rule));
-        }
-        self
-    }
-
-    /// # Errors
-    /// All that is wrong.
-    pub fn done(self) -> Result<(), Problem> {
-        if self.0.is_empty() { Ok(()) } else { Err(Problem::invalid(self.0)) }
-    }
 }
 
 /// Whether the client wants `kind` rather than JSON: by `?format=` or by the first known type of `Accept`.

@@ -1,10 +1,11 @@
 //! Attempts by their task ID: what became of one, its logs, its events.
 
-use std::fmt::Write;
+use std::{fmt::Write, io, sync::Arc};
 
 use app::console::{Console, EventsPage, EventsQuery, LogLevel, LogPage, LogQuery};
 use axum::{
     Json,
+    body::Body,
     extract::State,
     response::{IntoResponse, Response},
 };
@@ -12,19 +13,23 @@ use engine::{
     ids::{ReplicaName, TaskId},
     record::EventKind,
 };
-use http::{HeaderMap, HeaderName, HeaderValue};
+use futures::stream;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Checks, Refusals, text, wants};
+use super::{Refusals, text, wants};
 use crate::{
+    logs::WholeLog,
     service::tasks::TaskView,
     web::{
         WebState,
-        extract::{ApiPath, ApiQuery},
+        extract::ApiPath,
         limits,
         problem::Problem,
-        sessions::Asks,
+        query::{ApiQuery, Parameters},
+        sessions::{self, Asks},
     },
 };
 
@@ -60,6 +65,14 @@ pub struct LogParams {
     format: Option<Format>,
 }
 
+impl Parameters for LogParams {
+    const NUMBERS: &'static [(&'static str, u64, u64)] =
+        &[LAUNCHES, ("tail", 1, limits::LOG_LINES as u64), ("from", 1, u64::MAX)];
+}
+
+/// The numbers a launch may have.
+const LAUNCHES: (&str, u64, u64) = ("launch", 0, u32::MAX as u64);
+
 /// Forms of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -80,11 +93,6 @@ pub async fn logs(
     ApiQuery(params): ApiQuery<LogParams>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    Checks::default()
-        .number("tail", params.tail, 1..=limits::LOG_LINES)
-        .number("from", params.from, 1..=u64::MAX)
-        .text("q", params.q.as_deref())
-        .done()?;
     let query = LogQuery {
         replica: params.replica,
         launch: params.launch,
@@ -109,6 +117,63 @@ pub async fn logs(
     Ok(response)
 }
 
+/// Whose log.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(default, deny_unknown_fields)]
+pub struct FileParams {
+    /// The first replica where absent.
+    replica: Option<ReplicaName>,
+    /// The newest where absent.
+    launch: Option<u32>,
+}
+
+impl Parameters for FileParams {
+    const NUMBERS: &'static [(&'static str, u64, u64)] = &[LAUNCHES];
+}
+
+/// The whole log of a launch as a file: every line that is kept, as it was printed, up to the moment of the request. Lines that
+/// are not kept any more are named where they would stand.
+#[utoipa::path(get, operation_id = "download_task_log", path = "/api/v1/tasks/{task_id}/logs/file", tag = "tasks", params(("task_id" = String, Path), FileParams),
+    responses((status = 200, body = String, content_type = "text/plain", headers(("Content-Disposition" = String))), Refusals))]
+pub async fn file(
+    State(state): State<WebState>,
+    Asks(caller): Asks,
+    ApiPath(id): ApiPath<TaskId>,
+    ApiQuery(params): ApiQuery<FileParams>,
+) -> Result<Response, Problem> {
+    let log = state.service.whole_log(&caller, &id, params.replica, params.launch).await?;
+    // Names consist of letters, digits and dashes.
+    let name = format!("attachment; filename=\"{id}-{}-launch-{}.log\"", log.replica, log.launch);
+    let reads = Arc::clone(&state.log_reads);
+    let pieces = stream::try_unfold(log, move |log| next_piece(log, Arc::clone(&reads)));
+    let mut response = Body::from_stream(pieces).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+    if let Ok(name) = HeaderValue::from_str(&name) {
+        headers.insert(header::CONTENT_DISPOSITION, name);
+    }
+    Ok(response)
+}
+
+/// A piece and the rest. A failure breaks the answer off, so that nobody takes a part for the whole.
+async fn next_piece(
+    mut log: WholeLog,
+    reads: Arc<Semaphore>,
+) -> Result<Option<(Vec<u8>, WholeLog)>, io::Error> {
+    let place = reads.acquire_owned().await.map_err(io::Error::other)?;
+    let read = tokio::task::spawn_blocking(move || {
+        let piece = log.piece();
+        drop(place);
+        piece.map(|piece| piece.map(|piece| (piece, log)))
+    });
+    read.await.map_err(io::Error::other)?.map_err(|error| {
+        sessions::failed(&error);
+        io::Error::other(error)
+    })
+}
+
 /// Which events of an attempt.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -122,6 +187,10 @@ pub struct TaskEvents {
     limit: Option<u32>,
 }
 
+impl Parameters for TaskEvents {
+    const NUMBERS: &'static [(&'static str, u64, u64)] = &[("limit", 1, limits::PAGE_ITEMS as u64)];
+}
+
 /// The history of one attempt, newest first.
 #[utoipa::path(get, operation_id = "list_task_events", path = "/api/v1/tasks/{task_id}/events", tag = "tasks", params(("task_id" = String, Path), TaskEvents),
     responses((status = 200, body = EventsPage), Refusals))]
@@ -131,10 +200,6 @@ pub async fn events(
     ApiPath(id): ApiPath<TaskId>,
     ApiQuery(params): ApiQuery<TaskEvents>,
 ) -> Result<Json<EventsPage>, Problem> {
-    Checks::default()
-        .text("cursor", params.cursor.as_deref())
-        .number("limit", params.limit, 1..=limits::PAGE_ITEMS)
-        .done()?;
     let job = state.service.task(&caller, &id).await?.job_id;
     let query = EventsQuery { kind: params.kind, task: Some(id), cursor: params.cursor, limit: params.limit };
     Ok(Json(state.service.events(&caller, &job, &query).await?))

@@ -3,6 +3,8 @@
 //!
 //! Files whose lines cannot be on the page are passed over by their names: the last lines are looked for in the newest file first.
 
+mod whole;
+
 use std::{
     collections::VecDeque,
     fs::{self, File},
@@ -15,6 +17,8 @@ use engine::{
     ids::{JobId, ReplicaName, TaskId},
     time::Time,
 };
+
+pub use self::whole::WholeLog;
 
 /// Lines of a page.
 pub const MAX_LINES: u32 = 5000;
@@ -79,26 +83,8 @@ impl LogReader {
     /// # Errors
     /// Where there is no such log, or it cannot be read.
     pub fn page(&self, job: &JobId, task: &TaskId, query: &LogQuery) -> Result<LogPage, LogError> {
-        let dir = self.data_dir.join("jobs").join(job.as_str()).join(task.as_str());
-        let replicas = replicas(&dir)?;
-        let replica = match &query.replica {
-            Some(wanted) if replicas.contains(wanted) => wanted.clone(),
-            Some(wanted) => return Err(LogError::NotFound { what: format!("replica {wanted}") }),
-            None => replicas
-                .first()
-                .cloned()
-                .ok_or_else(|| LogError::NotFound { what: format!("attempt {task}") })?,
-        };
-        let dir = dir.join(replica.as_str());
-        let launches = launches(&dir)?;
-        let launch = match query.launch {
-            Some(wanted) if launches.contains(&wanted) => wanted,
-            Some(wanted) => return Err(LogError::NotFound { what: format!("launch {wanted} of {replica}") }),
-            None => launches
-                .last()
-                .copied()
-                .ok_or_else(|| LogError::NotFound { what: format!("replica {replica}") })?,
-        };
+        let Chosen { dir, replica, replicas, launch, launches } =
+            self.choose(job, task, query.replica.as_ref(), query.launch)?;
         let segments = segments(&dir, launch)?;
         let filter = Filter::of(query);
         let mut page = match query.from {
@@ -118,6 +104,41 @@ impl LogReader {
             total: page.total,
         })
     }
+
+    /// The first replica and the newest launch where none is named.
+    fn choose(
+        &self,
+        job: &JobId,
+        task: &TaskId,
+        replica: Option<&ReplicaName>,
+        launch: Option<u32>,
+    ) -> Result<Chosen, LogError> {
+        let missing = |what: String| LogError::NotFound { what };
+        let dir = self.data_dir.join("jobs").join(job.as_str()).join(task.as_str());
+        let replicas = replicas(&dir)?;
+        let replica = match replica {
+            Some(wanted) if replicas.contains(wanted) => wanted.clone(),
+            Some(wanted) => return Err(missing(format!("replica {wanted}"))),
+            None => replicas.first().cloned().ok_or_else(|| missing(format!("attempt {task}")))?,
+        };
+        let dir = dir.join(replica.as_str());
+        let launches = launches(&dir)?;
+        let launch = match launch {
+            Some(wanted) if launches.contains(&wanted) => wanted,
+            Some(wanted) => return Err(missing(format!("launch {wanted} of {replica}"))),
+            None => launches.last().copied().ok_or_else(|| missing(format!("replica {replica}")))?,
+        };
+        Ok(Chosen { dir, replica, replicas, launch, launches })
+    }
+}
+
+/// A log that was asked for, and what could be asked for beside it.
+struct Chosen {
+    dir: PathBuf,
+    replica: ReplicaName,
+    replicas: Vec<ReplicaName>,
+    launch: u32,
+    launches: Vec<u32>,
 }
 
 /// Lines with where to go on.
@@ -306,21 +327,23 @@ fn read(segment: &Segment, begin: Position, mut take: impl FnMut(Raw<'_>) -> boo
     }
 }
 
-/// From `<microseconds> <rank> <o|e> <text>`; a line of another form is shown as it is.
+/// The time, the rank and the text of `<microseconds> <rank> <o|e> <text>`; none of a line of another form.
+fn split(line: &[u8]) -> Option<(Time, u32, &[u8])> {
+    let mut parts = line.splitn(4, |byte| *byte == b' ');
+    let at = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
+    let rank = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
+    let stream = parts.next()?;
+    // Without a text the line's end, if it is still there, stands behind the stream.
+    Some((Time(at), rank, parts.next().unwrap_or_else(|| stream.get(1..).unwrap_or_default())))
+}
+
+/// A line of another form is shown as it is.
 fn parse(raw: &Raw<'_>) -> LogLine {
-    let text = String::from_utf8_lossy(raw.bytes);
-    let mut parts = text.splitn(4, ' ');
-    let head = (|| {
-        let at = parts.next()?.parse().ok()?;
-        let rank = parts.next()?.parse().ok()?;
-        let stream = parts.next()?;
-        Some((Time(at), rank, stream == "e", parts.next().unwrap_or("")))
-    })();
-    let (at, rank, text) = match head {
-        Some((at, rank, _, text)) => (at, Some(rank), text),
-        None => (Time::default(), None, text.as_ref()),
+    let (at, rank, text) = match split(raw.bytes) {
+        Some((at, rank, text)) => (at, Some(rank), text),
+        None => (Time::default(), None, raw.bytes),
     };
-    let text = clean(text);
+    let text = clean(&String::from_utf8_lossy(text));
     LogLine { n: raw.n, at, rank, level: level(&text), text }
 }
 
@@ -425,20 +448,20 @@ fn segments(dir: &Path, launch: u32) -> Result<Vec<Segment>, LogError> {
 mod tests {
     use super::*;
 
-    struct Logs {
-        dir: tempfile::TempDir,
-        job: JobId,
-        task: TaskId,
+    pub(super) struct Logs {
+        pub(super) dir: tempfile::TempDir,
+        pub(super) job: JobId,
+        pub(super) task: TaskId,
     }
 
     impl Logs {
-        fn new() -> Self {
+        pub(super) fn new() -> Self {
             let job = JobId::new("jabcdefghij2").unwrap();
             let task = TaskId::of_attempt("demo", &job, 1);
             Self { dir: tempfile::tempdir().unwrap(), job, task }
         }
 
-        fn write(&self, replica: &str, file: &str, lines: &[&str]) {
+        pub(super) fn write(&self, replica: &str, file: &str, lines: &[&str]) {
             let dir =
                 self.dir.path().join("jobs").join(self.job.as_str()).join(self.task.as_str()).join(replica);
             fs::create_dir_all(&dir).unwrap();
@@ -446,7 +469,7 @@ mod tests {
             fs::write(dir.join(file), text).unwrap();
         }
 
-        fn file(&self, replica: &str, file: &str) -> PathBuf {
+        pub(super) fn file(&self, replica: &str, file: &str) -> PathBuf {
             let task = self.dir.path().join("jobs").join(self.job.as_str()).join(self.task.as_str());
             task.join(replica).join(file)
         }
@@ -460,7 +483,7 @@ mod tests {
         }
     }
 
-    fn ten() -> Logs {
+    pub(super) fn ten() -> Logs {
         let logs = Logs::new();
         let line = |n: u64| format!("{n}000000 0 o line {n}");
         let first: Vec<String> = (1..=4).map(line).collect();

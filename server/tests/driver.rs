@@ -272,6 +272,51 @@ async fn a_leader_that_was_paused_can_neither_write_nor_act() {
 }
 
 #[tokio::test]
+async fn a_call_goes_on_while_the_database_does_not_answer() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = World::new(Faults { gate: Some(Arc::clone(&gate)), ..Faults::default() }, 0).await;
+    world.until_calls(1).await;
+    // Nobody else can write; the job's task waits with what it was told.
+    let held = world.store.write().await.unwrap();
+    let found = world.driver.status().found;
+    let told = {
+        let (driver, report) =
+            (world.driver.clone(), report(&task(1), 1, world.clock.now(), ReportBody::Ready));
+        tokio::spawn(async move { driver.input(&job_id(), vec![report]).await })
+    };
+    reached("the task is in its step", || world.driver.status().found > found).await;
+    gate.add_permits(1);
+    reached("the attempt is made", || !world.cluster.live().is_empty()).await;
+    drop(held);
+    told.await.unwrap().unwrap();
+    world.cluster.set(Faults::default());
+    world.play(1, 0).await;
+    world.until_state(State::Succeeded).await;
+}
+
+#[tokio::test]
+async fn a_server_that_stops_lets_its_calls_end() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = World::new(Faults { gate: Some(Arc::clone(&gate)), ..Faults::default() }, 0).await;
+    world.until_calls(1).await;
+    world.shutdown.cancel();
+    reached("it takes no more", || world.driver.status().epoch.is_none()).await;
+    gate.add_permits(1);
+    world.driver.stopped().await;
+    assert_eq!(world.cluster.log(), [format!("create {}", task(1))]);
+}
+
+/// Waits until something is so that nothing tells of.
+async fn reached(what: &str, is_so: impl Fn() -> bool) {
+    let wait = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    assert!(tokio::time::timeout(DEADLINE, wait).await.is_ok(), "not in time: {what}");
+}
+
+#[tokio::test]
 async fn a_driver_that_is_dropped_anywhere_is_followed_by_one_that_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let (store, clock, cluster) = (open(dir.path()).await, FastClock::new(), FileCluster::new(dir.path()));

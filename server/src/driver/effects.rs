@@ -1,4 +1,8 @@
 //! Calls to clusters: the effects of a step, and looking at what there is.
+//!
+//! Each call runs in a task of its own, so that it goes on whatever its job waits for, a database that is away included, and is
+//! never dropped half-way because something else is new. Only a server that has lost the lead drops its calls: what it does not
+//! do any more its successor does. One that stops lets them end; their answers are then seen by whoever leads next.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,6 +11,7 @@ use engine::{
     ids::{JobId, TaskId},
     time::Time,
 };
+use tokio::sync::mpsc;
 
 use super::{Failpoint, Shared, registry::Term};
 use crate::{
@@ -14,8 +19,10 @@ use crate::{
     store::{StoreError, attempts, leader},
 };
 
-/// Longest time of one call. Clusters have shorter limits of their own; this one keeps a faulty one from holding a job for ever.
-const CALL_LIMIT: Duration = Duration::from_secs(60);
+/// A call that takes longer is late: nothing is known of the attempt. Clusters have shorter limits of their own.
+const LATE: Duration = Duration::from_secs(60);
+/// So often a call may be late before it is given up, so that a faulty cluster does not hold a job and a place for ever.
+const LATE_TIMES: u32 = 10;
 /// The first pause after a failed effect; it doubles up to [`LONGEST_PAUSE_MILLIS`].
 const FIRST_PAUSE_MILLIS: u64 = 250;
 /// The longest pause between two tries, so that a cluster that comes back is used within half a minute.
@@ -37,8 +44,60 @@ pub(super) enum Outcome {
     Unreachable(anyhow::Error),
     /// The database did not answer, so the cluster was not asked.
     NotAsked(StoreError),
+    /// It takes long and goes on.
+    Late,
     /// Another server leads; nothing was done.
     NotLeader,
+}
+
+/// A call that is under way: the effect, or none where an attempt is looked at.
+pub(super) struct Call {
+    pub(super) effect: Option<Effect>,
+    outcomes: mpsc::Receiver<Outcome>,
+}
+
+impl Call {
+    /// Begins to perform an effect of a committed chain.
+    pub(super) fn perform(shared: Arc<Shared>, term: &Arc<Term>, chain: Arc<Chain>, effect: Effect) -> Self {
+        let wanted = effect.clone();
+        let leading = Arc::clone(term);
+        Self::begin(term, Some(effect), async move |late| {
+            perform(&shared, &leading, &chain, wanted, late).await
+        })
+    }
+
+    /// Begins to look at an attempt.
+    pub(super) fn observe(shared: Arc<Shared>, term: &Arc<Term>, chain: Arc<Chain>, task_id: TaskId) -> Self {
+        Self::begin(term, None, async move |late| observe(&shared, &chain, task_id, late).await)
+    }
+
+    fn begin<F>(
+        term: &Arc<Term>,
+        effect: Option<Effect>,
+        call: impl FnOnce(mpsc::Sender<Outcome>) -> F + Send + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        // One answer, and before it that the call is late; a job that does not listen needs to be told once.
+        let (answer, outcomes) = mpsc::channel(2);
+        let lost = term.lost.clone();
+        term.tasks.spawn(async move {
+            let outcome = tokio::select! {
+                outcome = call(answer.clone()) => outcome,
+                () = lost.cancelled() => Outcome::NotLeader,
+            };
+            // The job may be gone with its term.
+            let _ = answer.send(outcome).await;
+        });
+        Self { effect, outcomes }
+    }
+
+    /// What the call brought, or that it is late.
+    pub(super) async fn outcome(&mut self) -> Outcome {
+        let broken = || Outcome::Unreachable(anyhow::anyhow!("the call broke off"));
+        self.outcomes.recv().await.unwrap_or_else(broken)
+    }
 }
 
 /// The effect that has to be performed next, and when. Effects are performed in their order: the first must be answered, which
@@ -91,20 +150,21 @@ fn pause_millis(tries: u32) -> u64 {
 }
 
 /// Performs an effect of a committed chain.
-pub(super) async fn perform(
-    shared: Arc<Shared>,
-    term: Arc<Term>,
-    chain: Arc<Chain>,
+async fn perform(
+    shared: &Shared,
+    term: &Term,
+    chain: &Chain,
     effect: Effect,
+    late: mpsc::Sender<Outcome>,
 ) -> Outcome {
     let Ok(_permit) = shared.cluster_calls.acquire().await else { return Outcome::NotLeader };
     // A leader that was paused must not act on what it once decided: its successor may have moved on.
-    match leads(&shared, &term).await {
+    match leads(shared, term).await {
         Ok(true) => {}
         Ok(false) => return Outcome::NotLeader,
         Err(error) => return Outcome::NotAsked(error),
     }
-    let cluster = match cluster(&shared, &chain) {
+    let cluster = match cluster(shared, chain) {
         Ok(cluster) => cluster,
         Err(error) => return Outcome::Unreachable(error),
     };
@@ -124,7 +184,7 @@ pub(super) async fn perform(
                 Failpoint::AfterDelete.pass();
             }
             Effect::Forget => {
-                let tasks = all_tasks(&shared, chain.job_id()).await?;
+                let tasks = all_tasks(shared, chain.job_id()).await?;
                 Failpoint::BeforeForget.pass();
                 cluster.forget(chain.job_id(), chain.spec(), &tasks).await?;
                 Failpoint::AfterForget.pass();
@@ -132,20 +192,20 @@ pub(super) async fn perform(
         }
         Ok::<_, CallError>(())
     };
-    match limited(call).await {
+    match limited(call, &late).await {
         Ok(()) => Outcome::Done,
         Err(error) => failed(error),
     }
 }
 
 /// Looks at an attempt.
-pub(super) async fn observe(shared: Arc<Shared>, chain: Arc<Chain>, task_id: TaskId) -> Outcome {
+async fn observe(shared: &Shared, chain: &Chain, task_id: TaskId, late: mpsc::Sender<Outcome>) -> Outcome {
     let Ok(_permit) = shared.cluster_calls.acquire().await else { return Outcome::NotLeader };
-    let cluster = match cluster(&shared, &chain) {
+    let cluster = match cluster(shared, chain) {
         Ok(cluster) => cluster,
         Err(error) => return Outcome::Unreachable(error),
     };
-    match limited(async { Ok(cluster.observe(&task_id).await?) }).await {
+    match limited(async { Ok(cluster.observe(&task_id).await?) }, &late).await {
         Ok(observation) => Outcome::Observed(task_id, observation),
         Err(error) => failed(error),
     }
@@ -158,12 +218,23 @@ enum CallError {
     Cluster(#[from] ClusterError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the call took longer than {} s", CALL_LIMIT.as_secs())]
+    #[error("the call took longer than {} s and was given up", LATE_TIMES * LATE.as_secs() as u32)]
     TooLong,
 }
 
-async fn limited<T>(call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-    tokio::time::timeout(CALL_LIMIT, call).await.unwrap_or(Err(CallError::TooLong))
+async fn limited<T>(
+    call: impl Future<Output = Result<T, CallError>>,
+    late: &mpsc::Sender<Outcome>,
+) -> Result<T, CallError> {
+    tokio::pin!(call);
+    for _ in 0..LATE_TIMES {
+        match tokio::time::timeout(LATE, &mut call).await {
+            Ok(done) => return done,
+            // Where the job was told and has not listened yet, once is enough.
+            Err(_) => drop(late.try_send(Outcome::Late)),
+        }
+    }
+    Err(CallError::TooLong)
 }
 
 fn failed(error: CallError) -> Outcome {

@@ -1,5 +1,6 @@
 //! The task of one job. It waits for whatever is new (reports, requests, hints, the answer of a cluster, a timer), makes one step
-//! of all of it, and begins the next call. One call to a cluster at a time: a removal never overtakes the creation before it.
+//! of all of it, and begins the next call. One call to a cluster at a time: a removal never overtakes the creation before it, which is
+//! why a call that is late keeps its job from beginning another.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,12 +9,11 @@ use engine::{
     ids::{JobId, TaskId},
     time::Time,
 };
-use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     Change, DriverError, Shared,
-    effects::{self, Next, Outcome},
+    effects::{Call, Next, Outcome},
     registry::{Hint, Message, Term},
     step::{self, Draft},
 };
@@ -61,12 +61,6 @@ pub(super) struct Job {
     warned: bool,
     heard_at: Time,
     used_at: Time,
-}
-
-/// A call that is under way: the effect, or none where an attempt is looked at.
-struct Call {
-    effect: Option<Effect>,
-    outcome: BoxFuture<'static, Outcome>,
 }
 
 /// What is new, and who waits for its commit.
@@ -185,13 +179,11 @@ impl Job {
         }
         let (shared, chain) = (Arc::clone(&self.shared), self.chain());
         if let Some(effect) = self.next.due(now).cloned() {
-            let outcome = effects::perform(shared, Arc::clone(&self.term), chain, effect.clone());
-            self.call = Some(Call { effect: Some(effect), outcome: Box::pin(outcome) });
+            self.call = Some(Call::perform(shared, &self.term, chain, effect));
         } else if self.observe_at <= now
             && let Some(task_id) = self.observed()
         {
-            let outcome = effects::observe(shared, chain, task_id);
-            self.call = Some(Call { effect: None, outcome: Box::pin(outcome) });
+            self.call = Some(Call::observe(shared, &self.term, chain, task_id));
         }
     }
 
@@ -250,6 +242,10 @@ impl Job {
                 self.next.taken(now);
                 self.heard(&plan.task_id, now, news);
                 news.inputs.push(Input::Refused { task_id: plan.task_id, text });
+            }
+            (effect, Outcome::Late) => {
+                self.put_off(false, now, &anyhow::anyhow!("a call has not been answered for long"));
+                self.unheard(effect, news);
             }
             (effect, Outcome::NotAsked(error)) => self.put_off(effect.is_some(), now, &error.into()),
             (effect, Outcome::Unreachable(error)) => {
@@ -451,16 +447,18 @@ impl Job {
 
     /// Another server leads.
     fn replaced(&self) -> Flow {
-        self.term.over.cancel();
+        self.term.lose();
         Flow::End
     }
 }
 
-/// The answer of the call that is under way; never, if there is none.
+/// The answer of the call that is under way; never, if there is none. One that is only late goes on.
 async fn answer(call: &mut Option<Call>) -> (Option<Effect>, Outcome) {
-    let outcome = match call {
-        Some(call) => (&mut call.outcome).await,
+    match call {
         None => std::future::pending().await,
-    };
-    (call.take().and_then(|call| call.effect), outcome)
+        Some(going_on) => match going_on.outcome().await {
+            Outcome::Late => (going_on.effect.clone(), Outcome::Late),
+            outcome => (call.take().and_then(|call| call.effect), outcome),
+        },
+    }
 }

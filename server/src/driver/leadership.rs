@@ -3,7 +3,10 @@
 //! On SQLite one process has the database, so it takes the lead at its start without waiting for the end of a lease that a killed
 //! one left behind. On Postgres another server takes over when the lease has run out.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use engine::{ids::TaskId, time::Time};
 use tokio::sync::mpsc;
@@ -19,6 +22,9 @@ use crate::store::{self, StoreError, inbox, jobs, leader};
 const LEASE_SECONDS: u64 = 15;
 /// How often it is kept: two tries may fail.
 const RENEW_SECONDS: u64 = 5;
+/// How long calls to clusters may take to end once this server stops. Most are done within a second; a server that is told to stop
+/// is killed half a minute later.
+const CALLS_END: Duration = Duration::from_secs(10);
 /// How often the leader looks for requests and new jobs that no hint told of, and another server for the end of the lease.
 const SWEEP_SECONDS: u64 = 1;
 /// How often the leader looks for live jobs without a task; there are none unless one has panicked.
@@ -87,12 +93,18 @@ async fn lead(shared: &Arc<Shared>, epoch: i64, shutdown: &CancellationToken) {
     tokio::select! {
         () = shutdown.cancelled() => {}
         () = term.over.cancelled() => {}
-        () = keep(shared, epoch) => {}
+        () = keep(shared, epoch) => term.lose(),
         () = sweep(shared, &term) => {}
     }
     shared.term.send_replace(None);
     term.over.cancel();
     term.tasks.close();
+    // Calls that are under way come to their end, and until then the lead is kept: nobody else may call meanwhile.
+    tokio::select! {
+        _ = tokio::time::timeout(CALLS_END, term.tasks.wait()) => {}
+        () = keep(shared, epoch) => {}
+    }
+    term.lose();
     term.tasks.wait().await;
     if let Err(error) = release(shared, epoch).await {
         failed(shared, "could not give up the lead; another server waits for its end", error);

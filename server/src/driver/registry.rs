@@ -60,7 +60,10 @@ impl Hint {
 /// A term of leadership. Its tasks end with it.
 pub(super) struct Term {
     pub(super) epoch: i64,
+    /// It has ended: nothing is begun any more.
     pub(super) over: CancellationToken,
+    /// It has ended because another server leads: what is under way is dropped too.
+    pub(super) lost: CancellationToken,
     pub(super) tasks: TaskTracker,
     /// All jobs that lived at its beginning have a task.
     pub(super) taken_up: AtomicBool,
@@ -72,10 +75,17 @@ impl Term {
         Self {
             epoch,
             over: CancellationToken::new(),
+            lost: CancellationToken::new(),
             tasks: TaskTracker::new(),
             taken_up: AtomicBool::new(false),
             jobs: Mutex::default(),
         }
+    }
+
+    /// Another server leads.
+    pub(super) fn lose(&self) {
+        self.over.cancel();
+        self.lost.cancel();
     }
 
     pub(super) fn len(&self) -> usize {

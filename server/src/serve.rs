@@ -74,7 +74,7 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         },
         stop.clone(),
     );
-    let hub = agents::Hub::new(Arc::new(driver.clone()), tokens, Arc::clone(&clock), stop.clone());
+    let hub = agents::Hub::start(Arc::new(driver.clone()), tokens, Arc::clone(&clock), stop.clone());
     let public = settings.public_url.clone();
     let loopback = address.ip().is_loopback();
     let secure = public.as_ref().is_some_and(|url| url.secure);
@@ -93,7 +93,7 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         service,
         access: Arc::clone(&access),
         metrics,
-        agents: agents::router(hub),
+        agents: agents::router(Arc::clone(&hub)),
         site: site_files(&settings, address),
         loopback,
         public_url: public,
@@ -116,6 +116,7 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         tracing::warn!(seconds = DRAIN.as_secs(), "some requests did not end in time and were cut off");
     }
     driver.stopped().await;
+    hub.stopped().await;
     store.close().await;
     Ok(())
 }

@@ -14,7 +14,7 @@ use engine::{
     time::Time,
 };
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{Chains, ChainsError, SyncError, check::check};
 use crate::{clock::Clock, tokens::Tokens};
@@ -33,6 +33,7 @@ pub struct Hub {
     clock: Arc<dyn Clock>,
     shutdown: CancellationToken,
     attempts: Mutex<HashMap<TaskId, Attempt>>,
+    tasks: TaskTracker,
 }
 
 /// What is known of the agents of one attempt.
@@ -60,16 +61,23 @@ struct Heard {
 }
 
 impl Hub {
-    /// A hub that knows no agent yet; they all ask within seconds.
-    pub fn new(
+    /// A hub that knows no agent yet; they all ask within seconds. It looks for silence until `shutdown`.
+    pub fn start(
         chains: Arc<dyn Chains>,
         tokens: Tokens,
         clock: Arc<dyn Clock>,
         shutdown: CancellationToken,
     ) -> Arc<Self> {
-        let hub = Arc::new(Self { chains, tokens, clock, shutdown, attempts: Mutex::default() });
-        tokio::spawn(Arc::clone(&hub).watch_silence());
+        let tasks = TaskTracker::new();
+        let hub = Arc::new(Self { chains, tokens, clock, shutdown, attempts: Mutex::default(), tasks });
+        hub.tasks.spawn(Arc::clone(&hub).watch_silence());
+        hub.tasks.close();
         hub
+    }
+
+    /// Returns once its tasks have ended after `shutdown`.
+    pub async fn stopped(&self) {
+        self.tasks.wait().await;
     }
 
     /// Answers one sync: takes the reports, then waits at most `hold` for a desired state that the agent has not seen.
@@ -177,7 +185,11 @@ impl Hub {
                 () = self.shutdown.cancelled() => return,
                 _ = tick.tick() => {}
             }
-            self.report_silence().await;
+            // What is not told now is told by the next server, so a commit that takes its time keeps nobody from stopping.
+            tokio::select! {
+                () = self.shutdown.cancelled() => return,
+                () = self.report_silence() => {}
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! The agents' end of the server: one long poll for each replica, reports up, desired state down.
 
 mod check;
+mod door;
 mod hub;
 
 use std::{sync::Arc, time::Duration};
@@ -8,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, FromRequestParts, State, rejection::JsonRejection},
+    extract::{DefaultBodyLimit, FromRequestParts, Request, State},
     http::{StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
     routing::post,
@@ -16,10 +17,11 @@ use axum::{
 use engine::{
     chain::{Chain, Input},
     ids::JobId,
-    sync::{SyncReply, SyncRequest, limits},
+    sync::{SyncReply, limits},
 };
 use tokio::sync::watch;
 
+use self::door::{Door, Limits};
 pub use self::hub::Hub;
 use crate::tokens::Tokens;
 
@@ -56,6 +58,9 @@ pub enum SyncError {
     /// The attempt's job does not exist; the agent has nothing left to do.
     #[error("there is no such attempt")]
     Gone,
+    /// The body did not arrive in time.
+    #[error("the body did not arrive within {} s", .0.as_secs())]
+    Slow(Duration),
     /// Not now; the agent asks again.
     #[error("the server cannot take this now; ask again")]
     NotNow(#[source] anyhow::Error),
@@ -76,6 +81,7 @@ impl IntoResponse for SyncError {
             Self::Token => StatusCode::UNAUTHORIZED,
             Self::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Gone => StatusCode::GONE,
+            Self::Slow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::NotNow(source) => {
                 tracing::warn!(error = %format!("{source:#}"), "could not take a sync");
                 StatusCode::SERVICE_UNAVAILABLE
@@ -90,10 +96,14 @@ impl IntoResponse for SyncError {
 
 /// `POST /agent/v1/sync`.
 pub fn router(hub: Arc<Hub>) -> Router {
+    routes(Door::new(hub, Limits::USUAL))
+}
+
+fn routes(door: Door) -> Router {
     Router::new()
         .route("/agent/v1/sync", post(sync))
         .layer(DefaultBodyLimit::max(limits::BODY_BYTES))
-        .with_state(hub)
+        .with_state(door)
 }
 
 /// What a caller says is its token; one that cannot be any is refused before the body is read.
@@ -111,12 +121,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Bearer {
 }
 
 async fn sync(
-    State(hub): State<Arc<Hub>>,
+    State(door): State<Door>,
     Bearer(token): Bearer,
-    body: Result<Json<SyncRequest>, JsonRejection>,
+    request: Request,
 ) -> Result<Json<SyncReply>, SyncError> {
-    let Json(request) = body.map_err(|why| SyncError::Invalid(why.body_text()))?;
-    hub.sync(&token, request, Duration::from_secs(limits::POLL_SECONDS)).await.map(Json)
+    door.pass(&token, request).await.map(Json)
 }
 
 #[cfg(test)]

@@ -9,12 +9,13 @@ use std::{
     time::Duration,
 };
 
+use axum::body::Body;
 use engine::{
     chain::{Observation, ReplicaObservation, ReplicaStatus, advance},
     failure::{Exit, Phase},
     ids::{NodeName, ReplicaName, TaskId},
     job::{JobDraft, Site},
-    sync::{Desired, PortOffer, Report, ReportBody},
+    sync::{Desired, PortOffer, Report, ReportBody, SyncRequest},
     time::Time,
 };
 use tokio_util::sync::CancellationToken;
@@ -95,7 +96,7 @@ impl World {
     }
 
     fn hub(&self) -> Arc<Hub> {
-        Hub::new(self.one.clone(), self.tokens.clone(), self.one.clone(), CancellationToken::new())
+        Hub::start(self.one.clone(), self.tokens.clone(), self.one.clone(), CancellationToken::new())
     }
 
     fn request(&self, replica: &str, seen: u64, reports: Vec<Report>) -> SyncRequest {
@@ -270,4 +271,73 @@ async fn a_silent_replica_is_told_once_while_its_attempt_lives_and_again_when_it
     pass(60);
     hub.report_silence().await;
     assert_eq!(told(), (0, 0));
+}
+
+/// A sync that announces `length` bytes; the rest of its body never comes where `body` is none.
+fn posted(token: &str, length: Option<usize>, body: Option<Vec<u8>>) -> Request {
+    let mut request = axum::http::Request::post("/agent/v1/sync")
+        .header(header::AUTHORIZATION, format!("Bearer {token}"))
+        .header(header::CONTENT_TYPE, "application/json");
+    if let Some(length) = length {
+        request = request.header(header::CONTENT_LENGTH, length);
+    }
+    let body = body.map_or_else(
+        || Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>()),
+        Body::from,
+    );
+    request.body(body).unwrap()
+}
+
+#[tokio::test]
+async fn many_who_send_slowly_keep_no_one_waiting_and_lose_their_places() {
+    let world = World::new().await;
+    let limits =
+        Limits { small_bytes: 64 * 1024, large_bodies: 2, body_time: Duration::from_millis(500), polls: 100 };
+    let router = routes(Door::new(world.hub(), limits));
+    let send = |request| {
+        let router = router.clone();
+        tokio::spawn(
+            async move { tower::ServiceExt::<Request>::oneshot(router, request).await.unwrap().status() },
+        )
+    };
+    let token = world.token("worker-0");
+    let slow: Vec<_> = [Some(100), Some(1_000_000), None]
+        .into_iter()
+        .cycle()
+        .take(600)
+        .map(|length| send(posted(&token, length, None)))
+        .collect();
+    let small = |seen| serde_json::to_vec(&world.request("worker-0", seen, vec![ready(1)])).unwrap();
+    let honest = || posted(&token, Some(small(0).len()), Some(small(0)));
+    // All places for large bodies are taken and 400 wait for one: a sync as they nearly all are passes them.
+    assert_eq!(send(honest()).await.unwrap(), StatusCode::OK);
+    assert!(slow.iter().any(|slow| !slow.is_finished()), "it did not wait for them");
+    for slow in slow {
+        assert_eq!(slow.await.unwrap(), StatusCode::REQUEST_TIMEOUT);
+    }
+    // One that does not say its length finds a place again.
+    assert_eq!(send(posted(&token, None, Some(small(0)))).await.unwrap(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn polls_beyond_the_limit_are_asked_to_come_again() {
+    let world = World::new().await;
+    let limits = Limits { polls: 1, ..Limits::USUAL };
+    let door = Door::new(world.hub(), limits);
+    let seen = world.sync(&world.hub(), world.request("worker-0", 0, vec![])).await.unwrap().version;
+    let body = |seen| serde_json::to_vec(&world.request("worker-0", seen, vec![])).unwrap();
+    let token = world.token("worker-0");
+    let held = {
+        let (door, token, request) = (door.clone(), token.clone(), posted(&token, None, Some(body(seen))));
+        tokio::spawn(async move { door.pass(&token, request).await })
+    };
+    let deadline = std::time::Instant::now() + HOLD;
+    loop {
+        match door.pass(&token, posted(&token, None, Some(body(0)))).await {
+            Err(SyncError::NotNow(why)) => break assert!(why.to_string().contains("1 polls"), "{why}"),
+            // The poll has not taken its place yet.
+            _ => assert!(std::time::Instant::now() < deadline && !held.is_finished()),
+        }
+    }
+    held.abort();
 }

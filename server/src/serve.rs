@@ -41,6 +41,8 @@ use crate::{
 const LOCAL: &str = "local";
 /// How long open requests may take once the server is told to stop.
 const DRAIN: Duration = Duration::from_secs(10);
+/// How long work under way may take after that. A call to the local cluster is done within seconds; whatever is not is done again.
+const TASKS_END: Duration = Duration::from_secs(20);
 
 /// Serves until SIGTERM or SIGINT. Local replicas keep running; the next start finds them.
 ///
@@ -62,8 +64,9 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
     let stop = CancellationToken::new();
     let local = local_config(&settings, &data, server_file)?;
     let site = site(&settings, &local);
+    let cluster = LocalCluster::new(local, stop.clone()).await?;
     let clusters: BTreeMap<String, Arc<dyn Cluster>> =
-        [(LOCAL.to_owned(), Arc::new(LocalCluster::new(local).await?) as Arc<dyn Cluster>)].into();
+        [(LOCAL.to_owned(), Arc::new(Arc::clone(&cluster)) as Arc<dyn Cluster>)].into();
     let tokens = Tokens::new(&secret(&store, clock.now()).await?);
     let driver = Driver::start(
         DriverParts {
@@ -100,7 +103,7 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         stop: stop.clone(),
     })?;
 
-    let serving = tokio::spawn(
+    let mut serving = tokio::spawn(
         axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>())
             .with_graceful_shutdown(stop.clone().cancelled_owned())
             .into_future(),
@@ -112,11 +115,17 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
     until_told().await?;
     tracing::info!("stopping; jobs keep running");
     stop.cancel();
-    if tokio::time::timeout(DRAIN, serving).await.is_err() {
+    if tokio::time::timeout(DRAIN, &mut serving).await.is_err() {
         tracing::warn!(seconds = DRAIN.as_secs(), "some requests did not end in time and were cut off");
+        serving.abort();
     }
-    driver.stopped().await;
-    hub.stopped().await;
+    let ended = async { tokio::join!(driver.stopped(), hub.stopped(), cluster.stopped()) };
+    if tokio::time::timeout(TASKS_END, ended).await.is_err() {
+        tracing::warn!(
+            seconds = TASKS_END.as_secs(),
+            "some work did not end in time; the next start takes it up"
+        );
+    }
     store.close().await;
     Ok(())
 }

@@ -15,11 +15,13 @@ use engine::{
 use serde::{Deserialize, Serialize};
 use tokio::fs;
 
-use super::{LocalError, below};
+use super::{LocalError, below, processes::Process};
 use crate::clusters::Order;
 
 /// What an agent says.
 pub(super) const AGENT_LOG: &str = "agent.log";
+const PROCESS_FILE: &str = "agent.process";
+const TRASH: &str = "trash";
 const ATTEMPT_FILE: &str = "attempt.json";
 const CHECKPOINT_FILE: &str = "checkpoint_dir";
 
@@ -97,6 +99,22 @@ impl Layout {
     /// Whether an agent of the replica was ever started: its log is opened just before.
     pub(super) async fn was_started(&self, attempt: &Attempt, replica: &ReplicaName) -> bool {
         fs::try_exists(self.replica(attempt, replica).join(AGENT_LOG)).await.unwrap_or(true)
+    }
+
+    /// Writes down which process the agent of a replica is.
+    pub(super) async fn record(
+        &self,
+        attempt: &Attempt,
+        replica: &ReplicaName,
+        process: &Process,
+    ) -> Result<(), LocalError> {
+        write_whole(&self.replica(attempt, replica).join(PROCESS_FILE), process.to_text().as_bytes()).await
+    }
+
+    /// The process that was written down; none where the server died before it came to that.
+    pub(super) async fn recorded(&self, attempt: &Attempt, replica: &ReplicaName) -> Option<Process> {
+        let text = fs::read_to_string(self.replica(attempt, replica).join(PROCESS_FILE)).await.ok()?;
+        Process::of_text(&text)
     }
 
     /// Makes the directories of an attempt, and its checkpoint directory where that is missing.
@@ -184,7 +202,7 @@ impl Layout {
     /// Removes the files of a job. Its checkpoints go too where they are below the data directory, unless another
     /// job saves there; a directory that its owner named absolutely is the owner's and stays.
     pub(super) async fn forget(&self, job: &JobId, spec: &JobSpec) -> Result<(), LocalError> {
-        remove_dir(&self.job(job)).await?;
+        self.discard(&self.job(job), job.as_str()).await?;
         let Some(path) = spec.checkpoint_dir.as_deref().filter(|path| stays_below(path)) else {
             return Ok(());
         };
@@ -201,17 +219,46 @@ impl Layout {
                 return Ok(());
             }
         }
-        remove_dir(&dir).await
+        self.discard(&dir, &format!("{job}.checkpoints")).await
+    }
+
+    /// Takes a directory away at once, so that a server that dies while it is removed leaves no half of it where it was.
+    async fn discard(&self, path: &Path, name: &str) -> Result<(), LocalError> {
+        let trash = self.data_dir.join(TRASH);
+        make_dir(&trash).await?;
+        let aside = trash.join(name);
+        // An earlier try may have left it.
+        remove_dir(&aside).await?;
+        match fs::rename(path, &aside).await {
+            Ok(()) => remove_dir(&aside).await,
+            Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
+            // A file system of its own is mounted there; it can only be emptied where it is.
+            Err(_) => remove_dir(path).await,
+        }
+    }
+
+    /// What an earlier server had discarded and not removed.
+    pub(super) async fn trash(&self) -> Result<Vec<PathBuf>, LocalError> {
+        directories(&self.data_dir.join(TRASH)).await
+    }
+}
+
+/// Removes what was discarded. What cannot be removed is tried again at the next start.
+pub(super) async fn empty(trash: Vec<PathBuf>) {
+    for path in trash {
+        if let Err(error) = remove_dir(&path).await {
+            tracing::warn!(error = %format!("{:#}", anyhow::Error::from(error)), "could not remove files of a forgotten job");
+        }
     }
 }
 
 /// Whether a job's path names something below the data directory that is not one of Holdfast's own: at least two parts, none of them
-/// special, not `jobs`.
+/// special, not `jobs` or `trash`.
 fn stays_below(path: &str) -> bool {
     let parts: Vec<_> = Path::new(path).components().filter(|part| *part != Component::CurDir).collect();
     parts.len() >= 2
         && parts.iter().all(|part| matches!(part, Component::Normal(_)))
-        && parts.first().is_some_and(|part| part.as_os_str() != "jobs")
+        && parts.first().is_some_and(|part| !["jobs", TRASH].contains(&&*part.as_os_str().to_string_lossy()))
 }
 
 async fn make_dir(path: &Path) -> Result<(), LocalError> {
@@ -251,8 +298,18 @@ async fn directories(path: &Path) -> Result<Vec<PathBuf>, LocalError> {
 async fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LocalError> {
     let failed = |source| LocalError::Disk { doing: "write", path: path.to_owned(), source };
     let new = path.with_extension("new");
-    fs::write(&new, bytes).await.map_err(failed)?;
-    fs::rename(&new, path).await.map_err(failed)
+    let written = async {
+        fs::write(&new, bytes).await?;
+        fs::rename(&new, path).await
+    };
+    match written.await {
+        Ok(()) => Ok(()),
+        Err(why) => {
+            // On a full disk a part would take the room that the next try needs.
+            let _ = fs::remove_file(&new).await;
+            Err(failed(why))
+        }
+    }
 }
 
 /// Writes a file that only its owner may read.
@@ -282,6 +339,7 @@ mod tests {
             ("./checkpoints/demo", true),
             ("checkpoints", false),
             ("jobs/x", false),
+            ("trash/x", false),
             ("/vol/ckpt", false),
             ("a/../../b", false),
             ("", false),

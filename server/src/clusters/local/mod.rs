@@ -5,23 +5,28 @@
 //! process that carries the names of its attempt and replica in its environment. So replicas keep running while the server is away and are adopted
 //! when it comes back.
 //!
+//! [`start`] places attempts and starts their replicas, [`end`] sees to their end.
+//!
 //! ```text
 //! <data>/jobs/<job>/checkpoint_dir                   the directory its program saves in
 //! <data>/jobs/<job>/<task>/attempt.json              while the attempt exists on the cluster
 //! <data>/jobs/<job>/<task>/<replica>/agent.log       what the agent says
+//! <data>/jobs/<job>/<task>/<replica>/agent.process   which process it is
 //! <data>/jobs/<job>/<task>/<replica>/launch-<n>.log  what the program printed; the agent writes it
+//! <data>/trash                                       directories of forgotten jobs, until they are removed
 //! ```
 
 mod disk;
+mod end;
 mod place;
 mod processes;
 mod replica;
+mod start;
 
 use std::{
     collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -30,12 +35,11 @@ use engine::{
     ids::{JobId, NodeName, ReplicaName, TaskId},
     job::{ClusterKind, JobSpec, SiteCluster},
 };
-use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::{Mutex, mpsc};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     disk::{Attempt, Layout},
-    place::Slots,
     processes::Process,
 };
 use super::{Cluster, ClusterError, Node, Order};
@@ -44,10 +48,6 @@ use super::{Cluster, ClusterError, Node, Order};
 const MAX_ATTEMPTS: usize = 10_000;
 /// Hints that wait to be read; one that finds no room is dropped, as the driver also looks by itself.
 const HINTS: usize = 1024;
-/// How long an agent has to end its processes and itself before it is killed: its own grace of 10 s and some.
-const AGENT_STOP_LIMIT: Duration = Duration::from_secs(15);
-/// How often adopted agents, whose end nobody announces, are looked at.
-const ADOPTED_CHECK: Duration = Duration::from_millis(500);
 
 /// What the local cluster is made of.
 #[derive(Clone, Debug)]
@@ -114,6 +114,8 @@ pub struct LocalCluster {
     state: Mutex<State>,
     hint: mpsc::Sender<TaskId>,
     hints: std::sync::Mutex<Option<mpsc::Receiver<TaskId>>>,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
 }
 
 #[derive(Default)]
@@ -122,22 +124,27 @@ struct State {
     attempts: BTreeMap<TaskId, Entry>,
     /// The next place in the queue.
     next_ordinal: u64,
+    /// An attempt was placed and that could not be written down: it is placed again at the next look.
+    unwritten: bool,
 }
 
 struct Entry {
     attempt: Attempt,
     /// Agents that run now.
     agents: HashMap<ReplicaName, Process>,
+    /// Processes of replicas that are over which nothing could end. They hold the replica's slots until they are gone.
+    leftovers: HashMap<ReplicaName, Vec<Process>>,
     /// Its removal is under way.
     deleting: bool,
 }
 
 impl LocalCluster {
-    /// Opens the cluster and adopts the replicas that an earlier server left running.
+    /// Opens the cluster and adopts the replicas that an earlier server left running. From `shutdown` on it begins nothing and leaves
+    /// what runs as it is.
     ///
     /// # Errors
     /// Where the data directory cannot be read or written.
-    pub async fn new(config: LocalConfig) -> Result<Arc<Self>, LocalError> {
+    pub async fn new(config: LocalConfig, shutdown: CancellationToken) -> Result<Arc<Self>, LocalError> {
         let nodes = (1..=config.nodes)
             .map(|number| NodeName::new(format!("node-{number}")))
             .collect::<Result<Vec<_>, _>>()
@@ -151,23 +158,35 @@ impl LocalCluster {
             state: Mutex::new(State::default()),
             hint,
             hints: std::sync::Mutex::new(Some(hints)),
+            tasks: TaskTracker::new(),
+            shutdown: shutdown.clone(),
         });
+        let trash = cluster.layout.trash().await?;
+        cluster.tasks.spawn(disk::empty(trash));
         cluster.adopt().await?;
-        tokio::spawn(watch_adopted(Arc::downgrade(&cluster)));
+        cluster.tasks.spawn(end::look_again(Arc::downgrade(&cluster), shutdown));
         Ok(cluster)
+    }
+
+    /// Returns once its tasks have ended after `shutdown`. Replicas run on.
+    pub async fn stopped(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 
     /// Reads what is on disk and finds the agents that still run.
     async fn adopt(self: &Arc<Self>) -> Result<(), LocalError> {
         let attempts = self.layout.read_attempts().await?;
-        let running = processes::agents();
+        let running = processes::agents().await;
         let mut unstarted = Vec::new();
         let mut state = self.state.lock().await;
         for mut attempt in attempts {
             let mut agents = HashMap::new();
             for replica in attempt.placement.keys() {
                 let key = (attempt.task_id.clone(), replica.clone());
-                match running.get(&key) {
+                let recorded = self.layout.recorded(&attempt, replica).await;
+                let is_it = |process: &&Process| recorded.as_ref().is_none_or(|known| process.is(known));
+                match running.get(&key).and_then(|found| found.iter().find(is_it)) {
                     _ if attempt.ended.contains_key(replica) => {}
                     Some(process) => {
                         agents.insert(replica.clone(), process.clone());
@@ -188,179 +207,13 @@ impl LocalCluster {
             }
             state.next_ordinal = state.next_ordinal.max(attempt.ordinal + 1);
             tracing::info!(task_id = %attempt.task_id, agents = agents.len(), "adopted an attempt");
-            state.attempts.insert(attempt.task_id.clone(), Entry { attempt, agents, deleting: false });
+            state.attempts.insert(attempt.task_id.clone(), Entry::new(attempt, agents));
         }
         let placed = self.place_waiting(&mut state).await;
         drop(state);
         self.start_all(unstarted).await;
         self.start_all(placed).await;
         Ok(())
-    }
-
-    /// Gives slots to attempts in the order of the queue and writes that down; their replicas are started afterwards.
-    async fn place_waiting(&self, state: &mut State) -> Vec<TaskId> {
-        let mut slots = self.free_slots(state);
-        let mut order: Vec<_> = state
-            .attempts
-            .values()
-            .filter(|entry| entry.waits())
-            .map(|e| (e.attempt.ordinal, e.attempt.task_id.clone()))
-            .collect();
-        order.sort();
-        let mut placed = Vec::new();
-        let mut position = 0;
-        let mut blocked = false;
-        for (_, task) in order {
-            let Some(entry) = state.attempts.get_mut(&task) else { continue };
-            position += 1;
-            let wanted = place::Wanted::of(&entry.attempt.order.spec, &entry.attempt.order.plan);
-            let placement = if blocked { None } else { slots.place(&wanted) };
-            match placement {
-                Some(placement) => {
-                    entry.attempt.placement = wanted.replicas.iter().cloned().zip(placement).collect();
-                    entry.attempt.queue = None;
-                    placed.push(task);
-                }
-                None => {
-                    let queue = slots.why(&wanted, position);
-                    // Others go first only past an attempt whose own exclusions keep it waiting.
-                    blocked |= queue.reason == engine::record::QueueReason::Busy;
-                    if entry.attempt.queue.as_ref() == Some(&queue) {
-                        continue;
-                    }
-                    entry.attempt.queue = Some(queue);
-                    self.hint(&task);
-                }
-            }
-            if let Err(error) = self.layout.write(&entry.attempt).await {
-                tracing::error!(task_id = %entry.attempt.task_id, %error, "could not write an attempt down; it waits");
-                if !entry.attempt.placement.is_empty() {
-                    entry.attempt.placement.clear();
-                    placed.pop();
-                }
-            }
-        }
-        placed
-    }
-
-    fn free_slots(&self, state: &State) -> Slots {
-        let mut slots = Slots::new(&self.nodes, self.config.slots_per_node);
-        for entry in state.attempts.values() {
-            let each = place::slots_of(&entry.attempt.order.spec);
-            for (replica, node) in &entry.attempt.placement {
-                if !entry.attempt.ended.contains_key(replica) {
-                    slots.take(node, each);
-                }
-            }
-        }
-        slots
-    }
-
-    /// Starts the replicas of attempts that have just been placed. Boxed, as the end of one replica may start others.
-    fn start_all(self: &Arc<Self>, tasks: Vec<TaskId>) -> BoxFuture<'_, ()> {
-        async move {
-            for task in tasks {
-                let (attempt, missing) = {
-                    let state = self.state.lock().await;
-                    let Some(entry) = state.attempts.get(&task) else { continue };
-                    let is_due = |replica: &&ReplicaName| {
-                        !entry.agents.contains_key(*replica) && !entry.attempt.ended.contains_key(*replica)
-                    };
-                    (
-                        entry.attempt.clone(),
-                        entry.attempt.placement.keys().filter(is_due).cloned().collect::<Vec<_>>(),
-                    )
-                };
-                for replica in missing {
-                    self.start(&attempt, &replica).await;
-                }
-                self.hint(&task);
-            }
-        }
-        .boxed()
-    }
-
-    async fn start(self: &Arc<Self>, attempt: &Attempt, replica: &ReplicaName) {
-        match replica::spawn(&self.config, &self.layout, attempt, replica).await {
-            Ok((process, mut child)) => {
-                let mut state = self.state.lock().await;
-                match state.attempts.get_mut(&attempt.task_id).filter(|entry| !entry.deleting) {
-                    Some(entry) => {
-                        entry.agents.insert(replica.clone(), process.clone());
-                    }
-                    // Removed while it was being started.
-                    None => process.kill(),
-                }
-                drop(state);
-                let cluster = Arc::downgrade(self);
-                let (task, replica) = (attempt.task_id.clone(), replica.clone());
-                tokio::spawn(async move {
-                    let status = child.wait().await;
-                    if let Some(cluster) = cluster.upgrade() {
-                        cluster.ended(&task, &replica, replica::end_of(status)).await;
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::error!(task_id = %attempt.task_id, %replica, error = %format!("{error:#}"), "could not start a replica");
-                let reason = EndReason::StartError(format!("{error:#}"));
-                self.ended(&attempt.task_id, replica, ReplicaStatus::Ended { exit: None, reason }).await;
-            }
-        }
-    }
-
-    /// An agent is gone: nothing of its replica may stay, its slots are free.
-    async fn ended(self: &Arc<Self>, task: &TaskId, replica: &ReplicaName, status: ReplicaStatus) {
-        processes::kill_all_of(task, Some(replica));
-        let mut state = self.state.lock().await;
-        let Some(entry) = state.attempts.get_mut(task) else { return };
-        entry.agents.remove(replica);
-        entry.attempt.ended.entry(replica.clone()).or_insert(status);
-        if let Err(error) = self.layout.write(&entry.attempt).await {
-            // Not fatal: after a restart the agent is found to be gone just the same.
-            tracing::warn!(%task, %replica, %error, "could not write down that a replica ended");
-        }
-        self.hint(task);
-        let placed = self.place_waiting(&mut state).await;
-        drop(state);
-        self.start_all(placed).await;
-    }
-
-    /// Stops all agents of an attempt, removes what is left of it and forgets it.
-    async fn remove(self: Arc<Self>, task: TaskId, force: bool) {
-        let agents: Vec<Process> = {
-            let state = self.state.lock().await;
-            state
-                .attempts
-                .get(&task)
-                .map(|entry| entry.agents.values().cloned().collect())
-                .unwrap_or_default()
-        };
-        if !force {
-            for agent in &agents {
-                agent.terminate();
-            }
-            processes::wait_gone(&agents, AGENT_STOP_LIMIT).await;
-        }
-        for agent in &agents {
-            agent.kill();
-        }
-        processes::wait_gone(&agents, AGENT_STOP_LIMIT).await;
-        processes::kill_all_of(&task, None);
-        let mut state = self.state.lock().await;
-        if let Some(entry) = state.attempts.get_mut(&task) {
-            if let Err(error) = self.layout.remove_attempt(&entry.attempt).await {
-                // Stays marked for removal; the next call of delete tries again.
-                tracing::error!(%task, %error, "could not remove an attempt");
-                entry.deleting = false;
-                return;
-            }
-            state.attempts.remove(&task);
-        }
-        self.hint(&task);
-        let placed = self.place_waiting(&mut state).await;
-        drop(state);
-        self.start_all(placed).await;
     }
 
     /// Writes the attempt down and starts it where there is room.
@@ -385,9 +238,7 @@ impl LocalCluster {
             .await
             .map_err(|source| self.unreachable("writing the attempt down", source))?;
         state.next_ordinal += 1;
-        state
-            .attempts
-            .insert(attempt.task_id.clone(), Entry { attempt, agents: HashMap::new(), deleting: false });
+        state.attempts.insert(attempt.task_id.clone(), Entry::new(attempt, HashMap::new()));
         let placed = self.place_waiting(&mut state).await;
         drop(state);
         self.start_all(placed).await;
@@ -407,36 +258,12 @@ impl LocalCluster {
 }
 
 impl Entry {
+    fn new(attempt: Attempt, agents: HashMap<ReplicaName, Process>) -> Self {
+        Self { attempt, agents, leftovers: HashMap::new(), deleting: false }
+    }
+
     fn waits(&self) -> bool {
         self.attempt.placement.is_empty() && !self.deleting
-    }
-}
-
-/// Looks after agents that an earlier server started: nobody tells this one of their end.
-async fn watch_adopted(cluster: std::sync::Weak<LocalCluster>) {
-    let mut tick = tokio::time::interval(ADOPTED_CHECK);
-    loop {
-        tick.tick().await;
-        let Some(cluster) = cluster.upgrade() else { return };
-        let gone: Vec<_> = {
-            let state = cluster.state.lock().await;
-            state
-                .attempts
-                .iter()
-                .flat_map(|(task, entry)| {
-                    entry.agents.iter().map(move |(replica, process)| (task, replica, process))
-                })
-                .filter(|(_, _, process)| process.adopted && !process.is_alive())
-                .map(|(task, replica, _)| (task.clone(), replica.clone()))
-                .collect()
-        };
-        for (task, replica) in gone {
-            let text =
-                "its agent ended; its exit code is unknown, as an earlier server had started it".to_owned();
-            cluster
-                .ended(&task, &replica, ReplicaStatus::Ended { exit: None, reason: EndReason::Lost(text) })
-                .await;
-        }
     }
 }
 
@@ -453,7 +280,7 @@ impl Cluster for Arc<LocalCluster> {
     async fn create(&self, order: &Order) -> Result<(), ClusterError> {
         // In a task of its own: whoever stops waiting for it must not leave an attempt that is placed and never started.
         let (cluster, order) = (Arc::clone(self), order.clone());
-        let made = tokio::spawn(async move { cluster.make(&order).await }).await;
+        let made = self.tasks.spawn(async move { cluster.make(&order).await }).await;
         made.unwrap_or_else(|why| Err(self.unreachable("creating an attempt", why)))
     }
 
@@ -464,7 +291,7 @@ impl Cluster for Arc<LocalCluster> {
             Some(entry) if entry.deleting && !force => {}
             Some(entry) => {
                 entry.deleting = true;
-                tokio::spawn(Arc::clone(self).remove(task.clone(), force));
+                self.tasks.spawn(Arc::clone(self).remove(task.clone(), force));
             }
         }
         Ok(())

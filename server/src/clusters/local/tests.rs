@@ -1,6 +1,11 @@
 //! Against real processes: a shell script plays the agent.
 
-use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, time::Instant};
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::PermissionsExt,
+    time::{Duration, Instant},
+};
 
 use engine::{
     chain::Plan,
@@ -37,7 +42,7 @@ impl World {
     }
 
     async fn open(&self) -> Arc<LocalCluster> {
-        LocalCluster::new(self.config.clone()).await.unwrap()
+        LocalCluster::new(self.config.clone(), CancellationToken::new()).await.unwrap()
     }
 
     fn replica_dir(&self, order: &Order, replica: &str) -> PathBuf {
@@ -88,9 +93,10 @@ async fn until(
 async fn agents_of(order: &Order, count: usize) -> HashMap<String, Process> {
     let begin = Instant::now();
     loop {
-        let ours = processes::agents().into_iter().filter(|((task, _), _)| *task == order.plan.task_id);
+        let found = processes::agents().await.into_iter();
+        let ours = found.filter(|((task, _), _)| *task == order.plan.task_id);
         let agents: HashMap<_, _> =
-            ours.map(|((_, replica), process)| (replica.to_string(), process)).collect();
+            ours.map(|((_, replica), mut agents)| (replica.to_string(), agents.remove(0))).collect();
         if agents.len() == count {
             return agents;
         }
@@ -144,7 +150,7 @@ async fn an_attempt_is_made_once_runs_and_leaves_nothing_but_its_logs() {
 
     cluster.delete(&job.plan.task_id, false).await.unwrap();
     until(&cluster, &job, "gone", absent).await;
-    assert!(processes::agents().keys().all(|(task, _)| *task != job.plan.task_id));
+    assert!(processes::agents().await.keys().all(|(task, _)| *task != job.plan.task_id));
     assert!(world.replica_dir(&job, "master-0").join("agent.log").exists());
     cluster.delete(&job.plan.task_id, false).await.unwrap();
 
@@ -340,4 +346,123 @@ async fn a_missing_agent_is_an_end_with_the_reason() {
     .await;
     cluster.delete(&job.plan.task_id, false).await.unwrap();
     until(&cluster, &job, "gone", absent).await;
+}
+
+#[tokio::test]
+async fn a_stranger_that_calls_itself_an_agent_is_not_adopted() {
+    use std::os::unix::process::CommandExt;
+    let world = World::new(1, 1, "exec sleep 600");
+    let job = order("jstranger", 1, &[]);
+    let first = world.open().await;
+    first.create(&job).await.unwrap();
+    let agent = agents_of(&job, 1).await.remove("master-0").unwrap();
+    drop(first);
+    agent.kill();
+    let mut stranger = std::process::Command::new("sleep")
+        .arg("600")
+        .env(processes::TASK, job.plan.task_id.as_str())
+        .env(processes::AGENT_REPLICA, "master-0")
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    agents_of(&job, 1).await;
+    let second = world.open().await;
+    let seen = second.observe(&job.plan.task_id).await.unwrap();
+    assert!(
+        matches!(statuses(&seen)[..], [ReplicaStatus::Ended { reason: EndReason::Lost(_), .. }]),
+        "{seen:?}"
+    );
+    second.delete(&job.plan.task_id, true).await.unwrap();
+    until(&second, &job, "gone", absent).await;
+    stranger.wait().unwrap();
+}
+
+#[tokio::test]
+async fn processes_that_cannot_be_ended_keep_their_attempt_and_its_slots() {
+    let world = World::new(1, 1, "exec sleep 600");
+    let cluster = world.open().await;
+    let (job, next) = (order("jleftover", 1, &[]), order("jnext", 1, &[]));
+    for job in [&job, &next] {
+        cluster.create(job).await.unwrap();
+    }
+    until(&cluster, &job, "running", runs).await;
+    // Nothing that a test may start cannot be killed, so a process that nobody tries to kill plays one.
+    let mut stuck = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let process = Process::child(stuck.id());
+    {
+        let mut state = cluster.state.lock().await;
+        let entry = state.attempts.get_mut(&job.plan.task_id).unwrap();
+        entry.leftovers.insert(ReplicaName::new("master-0").unwrap(), vec![process.clone()]);
+    }
+    agents_of(&job, 1).await["master-0"].kill();
+    until(&cluster, &job, "over", |seen| matches!(statuses(seen)[..], [ReplicaStatus::Ended { .. }])).await;
+    cluster.removed(&job.plan.task_id, &[process]).await;
+    assert!(matches!(cluster.observe(&job.plan.task_id).await.unwrap(), Observation::Placed { .. }));
+    assert!(matches!(cluster.observe(&next.plan.task_id).await.unwrap(), Observation::Waiting(_)));
+    assert_eq!(cluster.nodes().await.unwrap()[0].used, 1);
+
+    stuck.kill().unwrap();
+    stuck.wait().unwrap();
+    until(&cluster, &next, "running", runs).await;
+    for job in [&job, &next] {
+        cluster.delete(&job.plan.task_id, true).await.unwrap();
+        until(&cluster, job, "gone", absent).await;
+    }
+}
+
+#[tokio::test]
+async fn a_placement_that_cannot_be_written_down_waits_with_the_reason_and_is_tried_again() {
+    let world = World::new(1, 1, "exec sleep 600");
+    let cluster = world.open().await;
+    let (first, second) = (order("jholder", 1, &[]), order("junwritten", 1, &[]));
+    for job in [&first, &second] {
+        cluster.create(job).await.unwrap();
+    }
+    // Where the new file would be written stands a directory.
+    let attempt = world.replica_dir(&second, "").join("attempt.new");
+    fs::create_dir(&attempt).unwrap();
+    cluster.delete(&first.plan.task_id, true).await.unwrap();
+    until(
+        &cluster,
+        &second,
+        "waiting for its file",
+        |seen| matches!(seen, Observation::Waiting(queue) if queue.text.contains("could not write")),
+    )
+    .await;
+    assert_eq!(cluster.nodes().await.unwrap()[0].used, 0);
+    fs::remove_dir(&attempt).unwrap();
+    until(&cluster, &second, "running", runs).await;
+    cluster.delete(&second.plan.task_id, true).await.unwrap();
+    until(&cluster, &second, "gone", absent).await;
+}
+
+#[tokio::test]
+async fn what_a_dying_server_left_of_a_forgotten_job_is_removed_at_the_next_start() {
+    let world = World::new(1, 1, "exec sleep 600");
+    let left = world.config.data_dir.join("trash/jforgotten/task/master-0");
+    fs::create_dir_all(&left).unwrap();
+    fs::write(left.join("launch-0.log"), "1 0 o a line\n").unwrap();
+    let cluster = world.open().await;
+    // It ends with its tasks, the first of which empties the trash.
+    cluster.shutdown.cancel();
+    tokio::time::timeout(PATIENCE, cluster.stopped()).await.unwrap();
+    assert!(!world.config.data_dir.join("trash/jforgotten").exists());
+}
+
+#[tokio::test]
+async fn a_server_that_stops_leaves_its_replicas_running() {
+    let world = World::new(1, 1, "exec sleep 600");
+    let job = order("jstopping", 1, &[]);
+    let cluster = world.open().await;
+    cluster.create(&job).await.unwrap();
+    let agent = agents_of(&job, 1).await.remove("master-0").unwrap();
+    cluster.delete(&job.plan.task_id, false).await.unwrap();
+    cluster.shutdown.cancel();
+    tokio::time::timeout(PATIENCE, cluster.stopped()).await.unwrap();
+    drop(cluster);
+    let second = world.open().await;
+    assert!(matches!(second.observe(&job.plan.task_id).await.unwrap(), Observation::Placed { .. }));
+    second.delete(&job.plan.task_id, true).await.unwrap();
+    until(&second, &job, "gone", absent).await;
+    assert!(!agent.is_alive());
 }

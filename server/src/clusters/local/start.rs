@@ -1,0 +1,161 @@
+//! From the queue to running replicas.
+
+use std::sync::Arc;
+
+use engine::{
+    chain::{EndReason, ReplicaStatus},
+    ids::{ReplicaName, TaskId},
+    record::{Queue, QueueReason},
+};
+use futures::{FutureExt, future::BoxFuture};
+
+use super::{
+    LocalCluster, LocalError, State,
+    disk::Attempt,
+    place::{self, Slots},
+    replica,
+};
+
+impl LocalCluster {
+    /// Gives slots to attempts in the order of the queue and writes that down; their replicas are started afterwards.
+    pub(super) async fn place_waiting(&self, state: &mut State) -> Vec<TaskId> {
+        let mut slots = self.free_slots(state);
+        state.unwritten = false;
+        let mut order: Vec<_> = state
+            .attempts
+            .values()
+            .filter(|entry| entry.waits())
+            .map(|e| (e.attempt.ordinal, e.attempt.task_id.clone()))
+            .collect();
+        order.sort();
+        let mut placed = Vec::new();
+        let mut position = 0;
+        let mut blocked = false;
+        for (_, task) in order {
+            let Some(entry) = state.attempts.get_mut(&task) else { continue };
+            position += 1;
+            let wanted = place::Wanted::of(&entry.attempt.order.spec, &entry.attempt.order.plan);
+            let placement = if blocked { None } else { slots.place(&wanted) };
+            let waited_for = entry.attempt.queue.clone();
+            match placement {
+                Some(placement) => {
+                    entry.attempt.placement = wanted.replicas.iter().cloned().zip(placement).collect();
+                    entry.attempt.queue = None;
+                    placed.push(task.clone());
+                }
+                None => {
+                    let queue = slots.why(&wanted, position);
+                    // Others go first only past an attempt whose own exclusions keep it waiting.
+                    blocked |= queue.reason == QueueReason::Busy;
+                    if waited_for.as_ref() == Some(&queue) {
+                        continue;
+                    }
+                    entry.attempt.queue = Some(queue);
+                    self.hint(&task);
+                }
+            }
+            if let Err(error) = self.layout.write(&entry.attempt).await
+                && !entry.attempt.placement.is_empty()
+            {
+                // What is not written down must not run: a server that came back would not know it.
+                entry.attempt.placement.clear();
+                placed.pop();
+                state.unwritten = true;
+                let text = format!("it fits, but {}; it is tried again", cause(&error));
+                let queue = Queue { reason: QueueReason::Constraints, text, ..slots.why(&wanted, position) };
+                if waited_for.as_ref() != Some(&queue) {
+                    tracing::error!(task_id = %entry.attempt.task_id, error = cause(&error), "could not write an attempt down; it waits");
+                    self.hint(&task);
+                }
+                entry.attempt.queue = Some(queue);
+            }
+        }
+        placed
+    }
+
+    pub(super) fn free_slots(&self, state: &State) -> Slots {
+        let mut slots = Slots::new(&self.nodes, self.config.slots_per_node);
+        for entry in state.attempts.values() {
+            let each = place::slots_of(&entry.attempt.order.spec);
+            for (replica, node) in &entry.attempt.placement {
+                let is_over = entry.attempt.ended.contains_key(replica);
+                if !is_over || entry.leftovers.contains_key(replica) {
+                    slots.take(node, each);
+                }
+            }
+        }
+        slots
+    }
+
+    /// Starts the replicas of attempts that have just been placed. Boxed, as the end of one replica may start others.
+    pub(super) fn start_all(self: &Arc<Self>, tasks: Vec<TaskId>) -> BoxFuture<'_, ()> {
+        async move {
+            for task in tasks {
+                let (attempt, missing) = {
+                    let state = self.state.lock().await;
+                    let Some(entry) = state.attempts.get(&task) else { continue };
+                    let is_due = |replica: &&ReplicaName| {
+                        !entry.agents.contains_key(*replica) && !entry.attempt.ended.contains_key(*replica)
+                    };
+                    (
+                        entry.attempt.clone(),
+                        entry.attempt.placement.keys().filter(is_due).cloned().collect::<Vec<_>>(),
+                    )
+                };
+                for replica in missing {
+                    self.start(&attempt, &replica).await;
+                }
+                self.hint(&task);
+            }
+        }
+        .boxed()
+    }
+
+    async fn start(self: &Arc<Self>, attempt: &Attempt, replica: &ReplicaName) {
+        match replica::spawn(&self.config, &self.layout, attempt, replica).await {
+            Ok((process, mut child)) => {
+                if let Err(error) = self.layout.record(attempt, replica, &process).await {
+                    tracing::warn!(task_id = %attempt.task_id, %replica, %error, "could not write down which process an agent is");
+                }
+                let mut state = self.state.lock().await;
+                match state.attempts.get_mut(&attempt.task_id).filter(|entry| !entry.deleting) {
+                    Some(entry) => {
+                        entry.agents.insert(replica.clone(), process.clone());
+                    }
+                    // Removed while it was being started.
+                    None => process.kill(),
+                }
+                drop(state);
+                let cluster = Arc::downgrade(self);
+                let (task, replica) = (attempt.task_id.clone(), replica.clone());
+                let shutdown = self.shutdown.clone();
+                self.tasks.spawn(async move {
+                    let status = tokio::select! {
+                        status = child.wait() => status,
+                        // It runs on, and the next server adopts it.
+                        () = shutdown.cancelled() => return,
+                    };
+                    if let Some(cluster) = cluster.upgrade() {
+                        cluster.ended(&task, &replica, replica::end_of(status)).await;
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::error!(task_id = %attempt.task_id, %replica, error = %format!("{error:#}"), "could not start a replica");
+                let reason = EndReason::StartError(format!("{error:#}"));
+                self.ended(&attempt.task_id, replica, ReplicaStatus::Ended { exit: None, reason }).await;
+            }
+        }
+    }
+}
+
+/// An error with its causes, in one line.
+fn cause(error: &LocalError) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(why) = source {
+        text = format!("{text}: {why}");
+        source = why.source();
+    }
+    text
+}

@@ -92,6 +92,9 @@ pub struct Serve {
     /// Address that browsers use where a proxy stands before the server: https://holdfast.example.org
     #[arg(long, env = "HOLDFAST_PUBLIC_URL", value_name = "URL", value_parser = public_url)]
     pub public_url: Option<PublicUrl>,
+    /// Beyond loopback `/metrics` asks for a token; this opens it to whoever reaches the server
+    #[arg(long, env = "HOLDFAST_METRICS_OPEN", value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub metrics_open: bool,
     /// File to write the bound address to (HOST:PORT), once it is served
     #[arg(long, env = "HOLDFAST_ADDR_FILE", value_name = "FILE")]
     pub addr_file: Option<PathBuf>,
@@ -238,11 +241,16 @@ fn read_file(path: &std::path::Path) -> Result<Vec<OsString>, String> {
         let value = match value {
             toml::Value::String(text) => text,
             toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Boolean(value) if is_switch(arg) => value.to_string(),
             other => return Err(format!("`{key}` is a {}; use a text or a whole number", other.type_str())),
         };
         flags.push(format!("--{}={value}", key.replace('_', "-")).into());
     }
     Ok(flags)
+}
+
+fn is_switch(arg: &clap::Arg) -> bool {
+    arg.get_possible_values().iter().any(|value| value.matches("true", false))
 }
 
 fn listen(text: &str) -> Result<SocketAddr, String> {
@@ -300,11 +308,14 @@ mod tests {
     fn a_file_fills_in_what_no_flag_says() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("holdfast.toml");
-        std::fs::write(&file, "local-nodes = 8\nlocal_slots = 3\nlisten = \"localhost:0\"\n").unwrap();
+        let text = "local-nodes = 8\nlocal_slots = 3\nlisten = \"localhost:0\"\nmetrics-open = true\n";
+        std::fs::write(&file, text).unwrap();
         let file = file.to_str().unwrap();
         let config = serve(&["--config", file, "--local-nodes", "5"]).unwrap();
         assert_eq!((config.local_nodes, config.local_slots), (5, 3));
         assert_eq!(config.listen.to_string(), "127.0.0.1:0");
+        assert!(config.metrics_open && serve(&["--metrics-open"]).unwrap().metrics_open);
+        assert!(!serve(&["--config", file, "--metrics-open=false"]).unwrap().metrics_open);
     }
 
     #[test]

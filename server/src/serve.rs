@@ -32,7 +32,7 @@ use crate::{
     driver::{Driver, DriverParts},
     logs::LogReader,
     service::Service,
-    store::{self, Store, instance},
+    store::{self, Store, idempotency, instance},
     tokens::Tokens,
     web::{self, WebParts, sessions::Access},
 };
@@ -60,6 +60,9 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
     let address = listener.local_addr().context("the bound address is not known")?;
     let server_file = data.join("address");
     write_file(&server_file, &format!("http://{}", reachable(address)))?;
+
+    let server_id = server_id(&data)?;
+    forget_claims(&store, store.is_shared().then_some(&*server_id)).await?;
 
     let stop = CancellationToken::new();
     let local = local_config(&settings, &data, server_file)?;
@@ -100,6 +103,8 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         site: site_files(&settings, address),
         loopback,
         public_url: public,
+        metrics_open: settings.metrics_open,
+        server_id,
         stop: stop.clone(),
     })?;
 
@@ -195,6 +200,30 @@ fn lock(data: &Path) -> anyhow::Result<File> {
         .and_then(|()| writeln!(file, "{}", std::process::id()))
         .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(file)
+}
+
+/// What this server is called in its database, made at the first start with this data directory.
+fn server_id(data: &Path) -> anyhow::Result<Arc<str>> {
+    let path = data.join("server-id");
+    match fs::read_to_string(&path) {
+        Ok(text) if !text.trim().is_empty() => Ok(text.trim().into()),
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
+            Err(why).with_context(|| format!("cannot read {}", path.display()))
+        }
+        _ => {
+            let id = clock::new_id()?;
+            write_file(&path, &id)?;
+            Ok(id.into())
+        }
+    }
+}
+
+/// Requests that this server, or any where there is no other, was working on when it ended are given another chance.
+async fn forget_claims(store: &Store, server: Option<&str>) -> anyhow::Result<()> {
+    let mut tx = store.write().await?;
+    idempotency::release_unanswered(&mut tx, server).await?;
+    store::commit(tx).await?;
+    Ok(())
 }
 
 /// Whole or not at all: agents and scripts read these files while they are written.
@@ -300,6 +329,15 @@ mod tests {
         assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
         drop(held);
         lock(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_server_keeps_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = server_id(dir.path()).unwrap();
+        assert_eq!(server_id(dir.path()).unwrap(), name);
+        let other = tempfile::tempdir().unwrap();
+        assert_ne!(server_id(other.path()).unwrap(), name);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod databases;
 #[cfg(test)]
+mod idempotency;
+#[cfg(test)]
 mod samples;
 
 use app::console::{CheckpointMark, EventsQuery, JobsQuery, JobsSort, JobsViewName};

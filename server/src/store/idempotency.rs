@@ -45,8 +45,8 @@ pub enum Claim {
     OtherBody,
 }
 
-/// Claims a request key: only one request gets [`Claim::Mine`]. Keys from before `forget_before` are dropped first, and a
-/// request from before `abandoned_before` that was never answered (its server died) is given to this one.
+/// Claims a request key for a request that `server` works on: only one gets [`Claim::Mine`]. Keys from before `forget_before` are
+/// dropped first, and a request from before `abandoned_before` that was never answered (its server died) is given to this one.
 ///
 /// # Errors
 /// The database failed.
@@ -54,6 +54,7 @@ pub async fn claim(
     db: &mut AnyConnection,
     request: &RequestKey,
     body_hash: &str,
+    server: &str,
     now: Time,
     forget_before: Time,
     abandoned_before: Time,
@@ -66,14 +67,15 @@ pub async fn claim(
         .await
         .doing("dropping old request keys")?;
     let done = sqlx::query(
-        "INSERT INTO idempotency (caller, route, idempotency_key, body_hash, status, content_type, body, at)
-         VALUES ($1, $2, $3, $4, 0, '', '', $5) ON CONFLICT (caller, route, idempotency_key) DO NOTHING",
+        "INSERT INTO idempotency (caller, route, idempotency_key, body_hash, status, content_type, body, at, server)
+         VALUES ($1, $2, $3, $4, 0, '', '', $5, $6) ON CONFLICT (caller, route, idempotency_key) DO NOTHING",
     )
     .bind(request.caller.clone())
     .bind(request.route.clone())
     .bind(request.key.clone())
     .bind(body_hash.to_owned())
     .bind(now.micros())
+    .bind(server.to_owned())
     .execute(&mut *db)
     .await
     .doing(DOING)?;
@@ -146,5 +148,20 @@ pub async fn release(db: &mut AnyConnection, request: &RequestKey) -> Result<(),
     .execute(db)
     .await
     .doing("releasing a request key")?;
+    Ok(())
+}
+
+/// Gives back what servers that are gone had claimed and not answered: those of `server`, which begins anew, or of all where no other
+/// server can be at work.
+///
+/// # Errors
+/// The database failed.
+pub async fn release_unanswered(db: &mut AnyConnection, server: Option<&str>) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM idempotency WHERE status = 0 AND ($1 = 1 OR server = $2)")
+        .bind(i64::from(server.is_none()))
+        .bind(server.unwrap_or_default().to_owned())
+        .execute(db)
+        .await
+        .doing("releasing the request keys of a server that is gone")?;
     Ok(())
 }

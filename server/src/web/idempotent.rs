@@ -29,6 +29,8 @@ pub struct Answers {
     pub store: Store,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// Which server works on the requests.
+    pub server: Arc<str>,
 }
 
 impl Answers {
@@ -40,6 +42,7 @@ impl Answers {
             &mut tx,
             key,
             body_hash,
+            &self.server,
             now,
             before(limits::IDEMPOTENCY_SECONDS),
             before(limits::IDEMPOTENCY_ABANDONED_SECONDS),

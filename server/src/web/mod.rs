@@ -51,6 +51,8 @@ pub struct WebState {
     pub access: Arc<Access>,
     /// The numbers; none in a server that collects none.
     pub metrics: Option<PrometheusHandle>,
+    /// Whether they are for everybody who can reach them.
+    pub metrics_open: bool,
     /// The API's description.
     openapi: Arc<str>,
     streams: Arc<Semaphore>,
@@ -81,6 +83,10 @@ pub struct WebParts {
     pub loopback: bool,
     /// The address browsers use, where it is another.
     pub public_url: Option<PublicUrl>,
+    /// Whether `/metrics` answers those beyond loopback who are not signed in.
+    pub metrics_open: bool,
+    /// This server's own name among those of its database; it keeps it when it starts again.
+    pub server_id: Arc<str>,
     /// Ends live streams.
     pub stop: CancellationToken,
 }
@@ -98,10 +104,15 @@ pub fn router(parts: WebParts) -> anyhow::Result<Router> {
         service: parts.service,
         access: parts.access,
         metrics: parts.metrics,
+        metrics_open: parts.metrics_open || (parts.loopback && parts.public_url.is_none()),
         stop: parts.stop,
         site: parts.site,
     };
-    let answers = Answers { store: state.service.store.clone(), clock: Arc::clone(&state.service.clock) };
+    let answers = Answers {
+        store: state.service.store.clone(),
+        clock: Arc::clone(&state.service.clock),
+        server: parts.server_id,
+    };
     let api = api
         .layer(from_fn_with_state(answers, idempotent::answer_once))
         .route("/api/v1/openapi.json", get(operations::openapi))

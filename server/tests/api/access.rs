@@ -83,7 +83,7 @@ async fn a_session_begins_with_a_password_and_ends_with_signing_out() {
 
 #[tokio::test]
 async fn over_https_the_cookie_is_bound_to_the_host() {
-    let server = Server::with(Setup { open: true, public_url: Some(public()) }).await;
+    let server = Server::with(Setup { open: true, public_url: Some(public()), ..Setup::default() }).await;
     server.account("ada").await;
     let set = sign_in(&server, "ada", "correct horse").await.header("set-cookie").to_owned();
     assert!(set.starts_with("__Host-holdfast=") && set.ends_with("; Secure"), "{set}");
@@ -164,4 +164,27 @@ async fn every_answer_tells_browsers_what_it_may_do() {
     let nonce = policy.split("'nonce-").nth(1).and_then(|rest| rest.split('\'').next()).unwrap();
     assert!(page.text.contains(&format!("nonce=\"{nonce}\"")), "the scripts of the page carry the nonce");
     assert!(!policy.contains("script-src 'unsafe-inline'"));
+}
+
+#[tokio::test]
+async fn beyond_loopback_the_numbers_are_for_those_who_are_signed_in() {
+    let numbers = async |server: &Server, token: Option<&str>| {
+        let mut sent = request("GET", "/metrics");
+        if let Some(token) = token {
+            sent = sent.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        server.send(sent.body(Body::empty()).unwrap()).await.status
+    };
+    // A server of a test has no numbers: not found says that they would have been given.
+    let open = Server::with(Setup { open: true, ..Setup::default() }).await;
+    let token = open.account("ada").await;
+    assert_eq!(numbers(&open, None).await, StatusCode::UNAUTHORIZED);
+    assert_eq!(numbers(&open, Some(&token)).await, StatusCode::NOT_FOUND);
+    let proxied = Server::with(Setup { public_url: Some(public()), ..Setup::default() }).await;
+    proxied.account("ada").await;
+    assert_eq!(numbers(&proxied, None).await, StatusCode::UNAUTHORIZED, "a proxy brings everybody here");
+    let opened = Server::with(Setup { open: true, metrics_open: true, ..Setup::default() }).await;
+    for server in [&opened, &Server::new().await] {
+        assert_eq!(numbers(server, None).await, StatusCode::NOT_FOUND);
+    }
 }

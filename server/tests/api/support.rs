@@ -51,6 +51,7 @@ impl Drives for Listener {
 pub struct Setup {
     pub open: bool,
     pub public_url: Option<PublicUrl>,
+    pub metrics_open: bool,
 }
 
 pub struct Server {
@@ -92,6 +93,8 @@ impl Server {
             site: leptos::config::LeptosOptions::builder().output_name("holdfast").build(),
             loopback: !setup.open,
             public_url: setup.public_url,
+            metrics_open: setup.metrics_open,
+            server_id: "test".into(),
             stop: stop.clone(),
         })
         .unwrap();

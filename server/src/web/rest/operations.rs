@@ -7,7 +7,11 @@ use axum::{
 use http::StatusCode;
 
 use super::text;
-use crate::web::{WebState, problem::Problem, sessions};
+use crate::web::{
+    WebState,
+    problem::Problem,
+    sessions::{self, Asks},
+};
 
 /// The process answers. Says nothing about the database, so that a supervisor does not restart what a restart cannot cure.
 pub async fn healthz() -> &'static str {
@@ -22,8 +26,14 @@ pub async fn readyz(State(state): State<WebState>) -> Response {
     }
 }
 
-/// The process's numbers for Prometheus.
-pub async fn metrics(State(state): State<WebState>) -> Result<Response, Problem> {
+/// The process's numbers for Prometheus. They tell what runs here, so beyond loopback they are for those who are signed in.
+pub async fn metrics(
+    State(state): State<WebState>,
+    caller: Result<Asks, Problem>,
+) -> Result<Response, Problem> {
+    if !state.metrics_open {
+        caller?;
+    }
     let Some(handle) = &state.metrics else {
         return Err(Problem::not_found("This server collects no metrics."));
     };

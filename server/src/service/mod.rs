@@ -29,8 +29,8 @@ use crate::{
     clusters::Cluster,
     driver::{Change, Driver},
     logs::LogReader,
+    request_id,
     store::{Store, StoreError, jobs::JobHead, leader},
-    web::request,
 };
 
 /// What the service needs of the driver.
@@ -180,7 +180,7 @@ fn failed(error: StoreError) -> AppError {
 
 /// Logs a failure with the request's id and hides its words.
 fn internal(error: &anyhow::Error) -> AppError {
-    let request_id = request::id();
+    let request_id = request_id::current();
     tracing::error!(request_id, error = format!("{error:#}"), "request {request_id} failed");
     AppError::Internal { request_id }
 }

@@ -11,7 +11,7 @@ mod idempotent;
 pub mod limits;
 pub mod problem;
 mod query;
-pub mod request;
+mod request;
 pub mod rest;
 pub mod sessions;
 mod sse;

@@ -9,7 +9,7 @@ use engine::job::FieldError;
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
-use super::request;
+use crate::request_id;
 
 /// A refusal or failure, on its way to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl IntoResponse for Problem {
             title: self.title.to_owned(),
             status: self.status.as_u16(),
             detail: self.detail,
-            request_id: request::id(),
+            request_id: request_id::current(),
             errors: self.errors,
         };
         let mut response = (self.status, Json(body)).into_response();

@@ -11,25 +11,11 @@ use http::HeaderValue;
 use tracing::Instrument;
 
 use super::{limits, problem::Problem};
-use crate::clock;
-
-tokio::task_local! {
-    static REQUEST_ID: String;
-}
-
-/// The id of the request that is being answered; outside of one a new id, so that a failure can always be found.
-pub fn id() -> String {
-    REQUEST_ID.try_with(String::clone).unwrap_or_else(|_| new_id())
-}
-
-/// A machine without randomness still answers.
-fn new_id() -> String {
-    clock::new_id().unwrap_or_else(|_| "none".to_owned())
-}
+use crate::request_id;
 
 /// Gives the request its id and its time limit, and counts it. An id the client sent is not used: it could be anything.
 pub async fn surround(request: Request, next: Next) -> Response {
-    let id = new_id();
+    let id = request_id::new();
     let method = request.method().clone();
     // The pattern, not the path: a counter for each job id would grow for ever.
     let route = request
@@ -38,7 +24,7 @@ pub async fn surround(request: Request, next: Next) -> Response {
         .map_or_else(|| "other".to_owned(), |path| path.as_str().to_owned());
     let span = tracing::debug_span!("request", id, %method, path = request.uri().path());
     let begun = Instant::now();
-    let answer = REQUEST_ID.scope(id.clone(), async move {
+    let answer = request_id::within(id.clone(), async move {
         match tokio::time::timeout(limits::REQUEST_TIME, next.run(request)).await {
             Ok(response) => response,
             Err(_) => Problem::timed_out().into_response(),

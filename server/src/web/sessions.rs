@@ -23,9 +23,10 @@ use engine::time::Time;
 use http::{HeaderMap, StatusCode, header, request::Parts};
 use tokio::sync::Semaphore;
 
-use super::{limits, problem::Problem, request};
+use super::{limits, problem::Problem};
 use crate::{
     clock::Clock,
+    request_id,
     secrets::{self, SecretError},
     store::{self, Store, StoreError, accounts},
 };
@@ -262,7 +263,7 @@ pub fn address(parts: &Parts) -> IpAddr {
 
 /// Logs a failure of the database at this border and hides its words.
 pub fn failed(error: &dyn std::error::Error) -> Problem {
-    let id = request::id();
+    let id = request_id::current();
     let cause = error.source().map(ToString::to_string).unwrap_or_default();
     tracing::error!(request_id = id, %error, cause, "a request failed ({id}): {error}");
     Problem::new(

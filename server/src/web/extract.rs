@@ -129,8 +129,43 @@ fn no_json(why: &serde_json::Error) -> Problem {
 fn misfit(field: &str, message: &str) -> Problem {
     // serde_json adds " at line 1 column 2", which says less than the field.
     let message = message.split(" at line ").next().unwrap_or(message);
-    let field = if field == "." { "body" } else { field };
-    Problem::invalid(vec![FieldError::new(shorten(field), shorten(message))])
+    let (field, message) =
+        match message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
+            Some(missing) if field == "." => (missing.to_owned(), "is missing".to_owned()),
+            Some(missing) => (format!("{field}.{missing}"), "is missing".to_owned()),
+            None => (if field == "." { "body".to_owned() } else { field.to_owned() }, plain(message)),
+        };
+    Problem::invalid(vec![FieldError::new(shorten(&field), shorten(&message))])
+}
+
+/// serde's words for a value that does not fit as a sentence without the names of Rust's types. What it says otherwise stays.
+fn plain(message: &str) -> String {
+    let Some((given, wanted)) = message.split_once(", expected ") else { return message.to_owned() };
+    let wanted = wanted.strip_prefix("one of ").unwrap_or(wanted);
+    if let Some(name) = given.strip_prefix("unknown field ") {
+        return format!("{name} is no field here. Use {wanted}.");
+    }
+    if let Some(word) = given.strip_prefix("unknown variant ") {
+        return format!("{word} is not allowed. Use {wanted}.");
+    }
+    let Some(given) = given.strip_prefix("invalid type: ").or_else(|| given.strip_prefix("invalid value: "))
+    else {
+        return message.to_owned();
+    };
+    let given = match given {
+        "map" => "An object",
+        "sequence" => "A list",
+        other => other,
+    };
+    let wanted = match wanted {
+        "i8" | "i16" | "i32" | "i64" | "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a sequence" => "a list",
+        "a map" => "an object with named fields",
+        other if other.starts_with("struct ") => "an object with named fields",
+        other => other,
+    };
+    format!("{given} is not allowed. Use {wanted}.")
 }
 
 /// What clients sent comes back in errors, but not a megabyte of it.
@@ -168,6 +203,31 @@ mod tests {
     use engine::job::JobDraft;
 
     use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_said_without_the_names_of_types() {
+        for (body, field, message) in [
+            (r#"{"replicas":"2"}"#, "replicas", r#"string "2" is not allowed. Use a whole number."#),
+            (r#"{"name":1}"#, "name", "integer `1` is not allowed. Use a string."),
+            (r#"{"command":{}}"#, "command", "An object is not allowed. Use a list."),
+            (r#"{"env":[]}"#, "env", "A list is not allowed. Use an object with named fields."),
+            (
+                r#"{"fault_tolerance":3}"#,
+                "fault_tolerance",
+                "integer `3` is not allowed. Use an object with named fields.",
+            ),
+            (r#"{"kind":"mpijob"}"#, "kind", "`mpijob` is not allowed. Use `pytorchjob` or `rayjob`."),
+            (
+                r#"{"fault_tolerance":{"auto_failover":"yes"}}"#,
+                "fault_tolerance.auto_failover",
+                r#"string "yes" is not allowed. Use a boolean."#,
+            ),
+        ] {
+            let problem = read_json::<JobDraft>(body.as_bytes(), "").unwrap_err();
+            let error = &problem.errors[0];
+            assert_eq!((error.field.as_str(), error.message.as_str()), (field, message), "{body}");
+        }
+    }
 
     #[test]
     fn an_error_names_its_field() {

@@ -8,7 +8,11 @@ use std::{
     io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write},
     ops::Range,
     os::fd::AsFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -73,6 +77,8 @@ pub struct Capture {
 struct Shared {
     findings: Mutex<Findings>,
     urgent: Notify,
+    /// The processes were told to end, so a line without an end may be cut off in the middle.
+    stopping: AtomicBool,
 }
 
 impl Shared {
@@ -110,7 +116,11 @@ impl Capture {
     pub fn start(target: Target) -> io::Result<Self> {
         let (woken, wake) = io::pipe()?;
         set_nonblocking(&woken)?;
-        let shared = Arc::new(Shared { findings: Mutex::default(), urgent: Notify::new() });
+        let shared = Arc::new(Shared {
+            findings: Mutex::default(),
+            urgent: Notify::new(),
+            stopping: AtomicBool::new(false),
+        });
         let (orders, taken) = mpsc::channel();
         let pass = if target.pass_through { Some(Pass::start()?) } else { None };
         let log = Log::new(target.place);
@@ -129,6 +139,12 @@ impl Capture {
     /// Reads these from now on.
     pub fn read(&self, sources: Vec<Source>) {
         self.order(Order::Read { sources });
+    }
+
+    /// The processes are about to be told to end. From now on a last line without an end is kept but not read as evidence:
+    /// half of `RuntimeError: Connection closed by peer` reads like a cause, and the whole of it like a consequence.
+    pub fn stopping(&self) {
+        self.shared.stopping.store(true, Ordering::Release);
     }
 
     /// What was found.
@@ -289,8 +305,12 @@ impl Sink {
         let head = log::head(at, rank, *stream);
         let mut findings = self.shared.findings();
         let mut urgent = false;
+        let cut_off = matches!(step, Step::Flush) && self.shared.stopping.load(Ordering::Acquire);
         let mut emit = |line: crate::lines::Line<'_>| {
             let number = self.log.keep(head.as_bytes(), line);
+            if cut_off {
+                return;
+            }
             urgent |= scanner.line(line.text, number, at, &mut findings);
         };
         match step {

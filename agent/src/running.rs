@@ -114,6 +114,7 @@ impl Running {
         }
         let grace = Duration::from_secs(self.launch.stop_grace_seconds.into());
         tracing::info!("launch {} is stopped: SIGTERM, SIGKILL after {grace:?}", self.number());
+        self.capture.stopping();
         send(tree, Signal::SIGTERM);
         self.stop = Stop::Asked { kill_at: now + grace };
     }

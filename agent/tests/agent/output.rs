@@ -195,3 +195,33 @@ fn progress_and_the_lines_that_explain_an_end_are_reported() {
         }
     });
 }
+
+/// Half a line reads differently from the whole: `RuntimeError: Connection closed by peer` is a consequence, `RuntimeError` a cause.
+#[test]
+fn a_line_that_the_stop_cut_off_explains_nothing() {
+    with_server(|server| async move {
+        let script = "if [ $HOLDFAST_LAUNCH = 0 ]; then printf RuntimeError >&2; exit 1; fi
+            trap 'printf RuntimeError >&2; exit 1' TERM; echo ready; while :; do sleep 0.05; done";
+        let agent = server.bash(script);
+        server.run(0).await;
+        let evidence = |launch| {
+            let server = &server;
+            async move {
+                server
+                    .report(launch, "Exited", |body| match body {
+                        ReportBody::Exited { asked, evidence, .. } => Some((*asked, evidence.len())),
+                        _ => None,
+                    })
+                    .await
+            }
+        };
+        assert_eq!(evidence(0).await, (false, 1), "it ended by itself: that was its last word");
+        server.stopped(0).await;
+        server.run(1).await;
+        eventually("the trap is set", || agent.log(1).iter().any(|line| line == "ready")).await;
+        server.want(Desired::Stop { launch: 2 });
+        assert_eq!(evidence(1).await, (true, 0));
+        server.stopped(1).await;
+        assert_eq!(agent.log(1).last().map(String::as_str), Some("RuntimeError"));
+    });
+}

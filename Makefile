@@ -33,9 +33,9 @@ lint: ## formatting, clippy, licences, unused dependencies, scripts
 	@scripts/setup lint
 	@scripts/lint
 
-bench: build ## measure: restart time, classification, agent overhead, chains and syncs a second
+bench: build ## measure: restart time, classification, agent overhead, chains and syncs a second, the list of jobs
 	@scripts/setup bench
-	@$(ENV) cargo bench --locked --workspace
+	@$(ENV) scripts/with-postgres cargo bench --locked --workspace
 
 report: ## how often classification is right: make report SAMPLES="labelled.jsonl ..." (scripts/report says the format)
 	@[ -n "$(SAMPLES)" ] || { echo "make report: say SAMPLES=FILE, logs with labels (see scripts/report)" >&2; exit 2; }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use engine::{
-    failure::{Confidence, Evidence, FailureType, Phase, Role, Root, Signal},
+    failure::{FailureType, Role},
     ids::{IncidentId, JobId, NodeName, ReplicaName, TaskId},
     job::{FaultTolerance, JobKind, JobSpec},
     record::{
-        Action, AttemptCause, AttemptRecord, AttemptResult, Budget, Budgets, Clock, Cost, DecisionRecord,
-        Diagnostics, IncidentRecord, LaunchCause, LaunchRecord, Ledger, NodeCounts, Proof, ProofVerdict,
-        Queue, QueueReason, State, StepRange, Substate, Summary, Used, WhyNot,
+        Action, AttemptCause, AttemptRecord, AttemptResult, Budget, Budgets, DecisionRecord, Diagnostics,
+        LaunchCause, LaunchRecord, Ledger, NodeCounts, Proof, ProofVerdict, Queue, QueueReason, State,
+        StepRange, Substate, Summary, Used, WhyNot,
     },
     time::Time,
 };
@@ -17,6 +17,12 @@ use engine::{
 use crate::console::{
     AttemptView, ChainView, CheckpointMark, ExcludedNode, JobMay, JobView, MetricPoint, MetricsView,
 };
+
+#[path = "samples/incidents.rs"]
+mod incidents;
+
+pub use self::incidents::incident;
+use self::incidents::{hang, incident_of, line, lost_gpu, second_hang};
 
 /// 29 Nov 2026, 08:00:00 UTC.
 const START: i64 = 1_795_939_200;
@@ -105,214 +111,6 @@ fn resumed(number: u32, from: f64, to: f64, steps: (u64, u64), saved: u64) -> La
     proof.new_checkpoint.step = Some(saved);
     proof.verdict = if steps.0 == 0 { ProofVerdict::StartedFresh } else { ProofVerdict::Resumed };
     launch
-}
-
-/// An incident of the first attempt that was restarted in place.
-pub fn incident(number: u32, seconds: i64) -> IncidentRecord {
-    incident_of(1, number, seconds)
-}
-
-fn incident_of(attempt: u32, number: u32, seconds: i64) -> IncidentRecord {
-    IncidentRecord {
-        id: IncidentId::of_attempt(&task(attempt), number),
-        at: at(seconds),
-        launch: number - 1,
-        failure_type: FailureType::AppError,
-        confidence: Confidence::High,
-        phase: Phase::Training,
-        step: Some(100),
-        cascade_ranks: 0,
-        root: None,
-        fault: "RuntimeError in rank 0".to_owned(),
-        hint: None,
-        evidence: Vec::new(),
-        fingerprint: "app-error".to_owned(),
-        repeats: false,
-        decision: DecisionRecord {
-            action: Action::RestartInPlace,
-            rule: "app-error-in-place".to_owned(),
-            policy_version: 1,
-            reason: "The program failed; another start may do.".to_owned(),
-            charged: Budget::InPlaceRestarts,
-            before: 0,
-            after: 1,
-            allowed: Some(3),
-            avoid: Vec::new(),
-            next_at: None,
-            next_task_id: None,
-        },
-        clock: Clock {
-            noticed_at: at(seconds),
-            submitted_at: Some(at(seconds + 1)),
-            resources_at: None,
-            first_step_at: None,
-        },
-        cost: Cost::default(),
-        right: None,
-    }
-}
-
-fn line(rank: u32, n: u64, role: Role, text: &str, signature: &str, kind: FailureType, at: Time) -> Evidence {
-    Evidence {
-        replica: replica("worker-0"),
-        rank: Some(rank),
-        line: text.to_owned(),
-        line_number: n,
-        at,
-        signature: signature.to_owned(),
-        role,
-        failure_type: kind,
-    }
-}
-
-fn hang(attempt: u32, step: u64, minutes: f64, next: f64) -> IncidentRecord {
-    let mut i = incident_of(attempt, 1, (minutes * 60.0) as i64);
-    i.failure_type = FailureType::CommHang;
-    i.step = Some(step);
-    i.confidence = Confidence::Medium;
-    i.cascade_ranks = 31;
-    i.fault = "No progress for 720 s; rank 5 was one collective behind".to_owned();
-    i.root = Some(Root {
-        replica: replica("master-0"),
-        rank: Some(5),
-        node: Some(node(3)),
-        line: None,
-        exit_code: None,
-        signal: None,
-    });
-    i.decision.rule = "comm-hang-in-place".to_owned();
-    i.decision.policy_version = 12;
-    i.decision.reason = "Restarted in place; this creates no new task.".to_owned();
-    i.decision.charged = Budget::HangRestarts;
-    i.decision.allowed = Some(1);
-    i.clock.resources_at = Some(minute(next));
-    i.clock.first_step_at = Some(minute(next + 4.0));
-    i.cost = Cost {
-        detect_seconds: Some(15.0 * 60.0),
-        start_seconds: Some(8.0),
-        load_seconds: Some(240.0),
-        redo_seconds: Some(48.0),
-        redone_steps: Some(step % 1000),
-        accelerator_seconds: Some(9.6 * 3600.0),
-        ..Cost::default()
-    };
-    i
-}
-
-fn lost_gpu() -> IncidentRecord {
-    let mut i = incident_of(1, 2, 186 * 60 + 2);
-    let kind = FailureType::HwNode;
-    i.failure_type = kind;
-    i.step = Some(24_300);
-    i.cascade_ranks = 31;
-    i.fault = "Xid 79 on node-07, rank 14".to_owned();
-    i.hint = Some(
-        "Have node-07 checked: the GPU has left the bus. A reboot brings it back only for a while."
-            .to_owned(),
-    );
-    i.root = Some(Root {
-        replica: replica("worker-0"),
-        rank: Some(14),
-        node: Some(node(7)),
-        line: Some("NVRM: Xid (PCI:0000:4e:00): 79, GPU has fallen off the bus.".to_owned()),
-        exit_code: Some(134),
-        signal: Some(Signal::ABRT),
-    });
-    i.evidence = vec![
-        line(
-            14,
-            88_412,
-            Role::Root,
-            "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', GPU has fallen off the bus.",
-            "xid-79",
-            kind,
-            i.at,
-        ),
-        line(
-            8,
-            88_421,
-            Role::Cascade,
-            "[rank8] NCCL WARN NET/IB: Got completion from peer 10.0.7.14 with status=12",
-            "nccl-peer-gone",
-            FailureType::NetFabric,
-            i.at,
-        ),
-        line(
-            9,
-            88_422,
-            Role::Cascade,
-            "[rank9] NCCL WARN NET/IB: Got completion from peer 10.0.7.14 with status=12",
-            "nccl-peer-gone",
-            FailureType::NetFabric,
-            i.at,
-        ),
-        line(
-            10,
-            88_423,
-            Role::Cascade,
-            "[rank10] connection closed by remote peer",
-            "nccl-peer-gone",
-            FailureType::NetFabric,
-            i.at,
-        ),
-    ];
-    i.decision = DecisionRecord {
-        action: Action::Resubmit,
-        rule: "hw-node-avoid".to_owned(),
-        policy_version: 12,
-        reason: "Not in place: the GPU is gone.".to_owned(),
-        charged: Budget::TaskRestarts,
-        before: 0,
-        after: 1,
-        allowed: Some(2),
-        avoid: vec![node(7)],
-        next_at: Some(i.at),
-        next_task_id: Some(task(2)),
-    };
-    i.clock.resources_at = Some(minute(192.0));
-    i.clock.first_step_at = Some(minute(196.0));
-    i.cost = Cost {
-        queue_seconds: Some(360.0),
-        start_seconds: Some(9.0),
-        load_seconds: Some(231.0),
-        redo_seconds: Some(120.0),
-        redone_steps: Some(300),
-        accelerator_seconds: Some(3.2 * 3600.0),
-        ..Cost::default()
-    };
-    i.right = Some(true);
-    i
-}
-
-fn second_hang() -> IncidentRecord {
-    let mut i = hang(2, 40_400, 334.3, 0.0);
-    i.id = IncidentId::of_attempt(&task(2), 2);
-    i.launch = 1;
-    i.fault = "NCCL watchdog after 600 s on rank 9".to_owned();
-    i.evidence = vec![line(
-        9,
-        9_120,
-        Role::Root,
-        "[Rank 9] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=812406, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600043 ms",
-        "nccl-watchdog",
-        FailureType::CommHang,
-        i.at,
-    )];
-    i.decision.action = Action::Resubmit;
-    i.decision.rule = "comm-hang-resubmit".to_owned();
-    i.decision.reason = "Not in place: 1 of 1 in-place restarts after hangs is used.".to_owned();
-    i.decision.charged = Budget::TaskRestarts;
-    (i.decision.before, i.decision.after, i.decision.allowed) = (1, 2, Some(2));
-    i.decision.avoid = vec![node(11)];
-    i.decision.next_task_id = Some(task(3));
-    (i.clock.resources_at, i.clock.first_step_at) = (None, None);
-    i.cost = Cost {
-        detect_seconds: Some(600.0),
-        redone_steps: None,
-        accelerator_seconds: Some(6.9 * 3600.0),
-        ..Cost::default()
-    };
-    i
 }
 
 /// One attempt by its number, state and result, with nothing in it.

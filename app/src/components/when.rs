@@ -26,12 +26,3 @@ pub fn ClockTime(
     let zone = use_zone();
     view! { <time datetime=at.to_string() title=format::date_time(at, zone)>{format::clock(at, zone)}</time> }
 }
-
-/// `29 Nov 2026, 14:02:31 UTC`.
-#[component]
-pub fn FullTime(
-    /// The moment.
-    at: Time,
-) -> impl IntoView {
-    view! { <time datetime=at.to_string()>{format::date_time(at, use_zone())}</time> }
-}

@@ -1,4 +1,6 @@
-import { body, expect, field, idOf, open, test } from './support';
+import { execFileSync } from 'node:child_process';
+
+import { body, createJob, expect, field, idOf, open, test } from './support';
 
 test('linked switches say what moved and why, and it can be undone', async ({ page }) => {
   await open(page, '/jobs/new');
@@ -76,4 +78,39 @@ test('a time may have a unit and is shown in seconds', async ({ page }) => {
   await page.getByRole('switch', { name: 'Job Hang Detection' }).check();
   await field(page, 'Hang Determination Duration').fill('10m');
   await expect(page.getByText('= 600 s')).toBeVisible();
+});
+
+test('Review shows the job as YAML, JSON and curl, and the command creates it when it is pasted', async ({ page, request }) => {
+  await open(page, '/jobs/new?from=demo');
+  await field(page, 'Name').fill("it's pasted");
+  await field(page, 'Environment').fill('FAIL_AT=40\nODD="two\\nlines, a \\"quote\\" and $HOME"');
+  const views = page.getByRole('group', { name: 'Show the job as' });
+  await views.getByRole('button', { name: 'YAML' }).click();
+  await expect(page.getByRole('region', { name: 'YAML' })).toContainText('FAIL_AT: "40"');
+  await views.getByRole('button', { name: 'JSON' }).click();
+  await expect(page.getByRole('region', { name: /^JSON/ })).toContainText('"auto_failover": true');
+  await expect(page.getByRole('region', { name: /^JSON/ })).not.toContainText('interval_seconds');
+
+  await views.getByRole('button', { name: 'curl' }).click();
+  const command = await page.getByRole('region', { name: 'curl' }).innerText();
+  const { job_id } = JSON.parse(execFileSync('bash', ['-c', command], { encoding: 'utf8' })) as { job_id: string };
+  const job = (await (await request.get(`/api/v1/jobs/${job_id}`)).json()) as { name: string; spec: { env: Record<string, string> } };
+  expect(job.name).toBe("it's pasted");
+  expect(job.spec.env).toEqual({ FAIL_AT: '40', ODD: 'two\nlines, a "quote" and $HOME' });
+  await request.delete(`/api/v1/jobs/${job_id}?force=true`);
+
+  await field(page, 'Replicas').fill('0');
+  await expect(page.getByText('Told once every field is filled in and allowed.')).toBeVisible();
+});
+
+test('a filter is taken away without losing what is typed beside it', async ({ page, request }) => {
+  const { job_id } = await createJob(request, { name: 'filtered' });
+  await open(page, '/jobs?kind=pytorchjob&owner=nobody');
+  await page.getByRole('searchbox', { name: 'Name, id or image' }).fill('filtered');
+  await page.getByRole('button', { name: 'Remove filter owner: nobody' }).click();
+  await expect(page.getByRole('link', { name: 'filtered', exact: true })).toBeVisible();
+  await expect(page.getByRole('searchbox', { name: 'Name, id or image' })).toHaveValue('filtered');
+  await expect(page.getByRole('textbox', { name: 'Owner' })).toHaveValue('');
+  await expect(page.getByRole('list', { name: 'Filters in use' }).getByRole('listitem')).toHaveText(['text: filtered', 'kind: PyTorchJob']);
+  await request.delete(`/api/v1/jobs/${job_id}?force=true`);
 });

@@ -1,3 +1,5 @@
+import { execFileSync } from 'node:child_process';
+
 import { createJob, expect, field, idOf, reaches, test } from './support';
 
 test('without script a job is created, refused with what was typed, followed and stopped', async ({ page, request }) => {
@@ -57,4 +59,30 @@ test('without script the log is read, searched and filtered by address', async (
   await expect(page.getByRole('log').getByText(/CUDA out of memory/i).first()).toBeVisible();
   await page.getByRole('link', { name: 'Go to line' }).click();
   await expect(page.locator(':target')).toContainText('CUDA out of memory');
+});
+
+test('without script a copy has the very same command and environment', async ({ page, request }) => {
+  const env = { LINES: 'one\ntwo\r\n', QUOTED: '"a" \\ \'b\'', PADDED: ' x ', PLAIN: 'C:\\new', EMPTY: '' };
+  const command = ['sh', '-c', "printf '%s\n' \"$LINES\"\n\ttrue", '', 'a b'];
+  const { job_id } = await createJob(request, { name: 'original', env, command });
+  await page.goto(`/jobs/new?from=${job_id}`);
+  await expect(page.getByText('Nothing: it would run the same again.')).toBeVisible();
+  await field(page, 'Name').fill('copy');
+  await page.getByRole('button', { name: 'Create job' }).click();
+  await expect(page.getByRole('heading', { level: 1, name: 'copy' })).toBeVisible();
+  const copy = (await (await request.get(`/api/v1/jobs/${idOf(page)}`)).json()) as { spec: { env: unknown; command: unknown } };
+  expect(copy.spec.env).toEqual(env);
+  expect(copy.spec.command).toEqual(command);
+  for (const id of [job_id, idOf(page)]) await request.delete(`/api/v1/jobs/${id}?force=true`);
+});
+
+test('without script Review shows the command of what is typed', async ({ page, request }) => {
+  await page.goto('/jobs/new?from=demo');
+  await field(page, 'Name').fill('typed');
+  await page.getByRole('button', { name: 'curl' }).click();
+  await expect(field(page, 'Name')).toHaveValue('typed');
+  const text = await page.getByRole('region', { name: 'curl' }).innerText();
+  const { job_id, name } = JSON.parse(execFileSync('bash', ['-c', text], { encoding: 'utf8' })) as { job_id: string; name: string };
+  expect(name).toBe('typed');
+  await request.delete(`/api/v1/jobs/${job_id}?force=true`);
 });

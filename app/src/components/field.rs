@@ -15,6 +15,23 @@ pub const TEXTAREA: &str = "block w-full px-2.5 py-2 border border-edge rounded-
 /// The error of one field; nothing where it has none.
 pub type FieldErrorText = Signal<Option<String>>;
 
+/// What a field is bound to. The browser owns its text; this hears of it, so nothing typed before hydration is lost.
+#[derive(Clone)]
+pub struct Bound {
+    /// Its name and id.
+    pub name: &'static str,
+    /// Its label.
+    pub label: &'static str,
+    /// Its first text.
+    pub value: String,
+    /// What is wrong with it.
+    pub error: FieldErrorText,
+    /// Hears of every change.
+    pub changed: Callback<String>,
+    /// Hears that the field was left.
+    pub left: Callback<()>,
+}
+
 /// The label, the control and what stands under it.
 #[component]
 pub fn Field(
@@ -55,24 +72,11 @@ pub fn error_id(name: &str) -> String {
     format!("{name}-error")
 }
 
-/// A one-line field. The browser owns its text; `changed` hears of it, so nothing typed before hydration is lost.
+/// A one-line field.
 #[component]
 pub fn TextField(
-    /// Its name and id.
-    name: &'static str,
-    /// Its label.
-    label: &'static str,
-    /// Its first text.
-    value: String,
-    /// What is wrong with it.
-    #[prop(into)]
-    error: FieldErrorText,
-    /// Hears of every change.
-    #[prop(into)]
-    changed: Callback<String>,
-    /// Hears that the field was left.
-    #[prop(into)]
-    left: Callback<()>,
+    /// What it is bound to.
+    bound: Bound,
     /// It holds a number: phones show digits. Still text, so that "10m" can be typed.
     #[prop(optional)]
     numeric: bool,
@@ -89,6 +93,7 @@ pub fn TextField(
     #[prop(optional, into)]
     disabled: Signal<bool>,
 ) -> impl IntoView {
+    let Bound { name, label, value, error, changed, left } = bound;
     let described = move || {
         if error.get().is_some() { format!("{} {}", error_id(name), hint_id(name)) } else { hint_id(name) }
     };
@@ -129,27 +134,15 @@ pub fn TextField(
 /// A field of several lines.
 #[component]
 pub fn TextArea(
-    /// Its name and id.
-    name: &'static str,
-    /// Its label.
-    label: &'static str,
-    /// Its first text.
-    value: String,
-    /// What is wrong with it.
-    #[prop(into)]
-    error: FieldErrorText,
-    /// Hears of every change.
-    #[prop(into)]
-    changed: Callback<String>,
-    /// Hears that the field was left.
-    #[prop(into)]
-    left: Callback<()>,
+    /// What it is bound to.
+    bound: Bound,
     /// Lines shown.
     rows: u32,
     /// What is allowed.
     #[prop(into)]
     hint: ViewFn,
 ) -> impl IntoView {
+    let Bound { name, label, value, error, changed, left } = bound;
     view! {
         <Field name label error hint>
             <textarea

@@ -2,6 +2,8 @@
 //! receives a post and by the browser that checks while one types.
 
 pub mod jobs_query;
+pub mod lines;
+pub mod manifest;
 pub mod new_job;
 pub mod numbers;
 pub mod review;

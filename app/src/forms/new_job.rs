@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::job::{FieldError, JobDraft, JobKind, JobSpec, Site, limits};
 
 use super::{
-    numbers,
+    lines, numbers,
     switches::{self, sent},
     typed::{Typed, field_of, label, name},
 };
@@ -17,7 +17,7 @@ use crate::{console::Posted, format};
 pub enum Answer {
     /// Create this job. The service checks it again and may still refuse it: then see [`refused`].
     Create(Box<JobDraft>),
-    /// Show the form again with status 422.
+    /// Show the form again, with the status of [`status`].
     ShowAgain(Posted),
 }
 
@@ -25,11 +25,21 @@ pub enum Answer {
 pub fn answer(fields: Vec<(String, String)>, site: &Site) -> Answer {
     let mut typed = Typed::new(fields);
     let moved = switches::settle(&mut typed);
+    if typed.text(name::SHOW).is_some() {
+        // Somebody who only looks is not told yet what is missing.
+        return Answer::ShowAgain(Posted { fields: typed.into_fields(), errors: Vec::new(), moved });
+    }
     match check(&typed, site) {
         Ok(draft) if moved.is_empty() => Answer::Create(Box::new(draft)),
         Ok(_) => Answer::ShowAgain(Posted { fields: typed.into_fields(), errors: Vec::new(), moved }),
         Err(errors) => Answer::ShowAgain(Posted { fields: typed.into_fields(), errors, moved }),
     }
+}
+
+/// The status of a form that is shown again: 422, unless only another view of it was asked for.
+pub fn status(posted: &Posted) -> u16 {
+    let looks = posted.errors.is_empty() && posted.fields.iter().any(|(field, _)| field == name::SHOW);
+    if looks { 200 } else { 422 }
 }
 
 /// A post that the service refused with these errors.
@@ -136,37 +146,18 @@ impl Reader<'_> {
     }
 
     fn command(&mut self) -> Vec<String> {
-        let line = self.typed.get(name::COMMAND);
-        shell_words::split(line).unwrap_or_else(|_| {
+        lines::read_command(self.typed.get(name::COMMAND)).unwrap_or_else(|| {
             self.errors.push(FieldError::new(
                 name::COMMAND,
-                "has a quote that is not closed; close it or write \\\" for the character",
+                "has a quote that is not closed or an unknown escape in $'…'; close it or write \\\" for the character",
             ));
             Vec::new()
         })
     }
 
     fn env(&mut self) -> BTreeMap<String, String> {
-        let mut env = BTreeMap::new();
-        for (i, line) in self.typed.get(name::ENV).lines().enumerate() {
-            if line.trim().is_empty() {
-                continue;
-            }
-            let shown: String = line.chars().take(40).collect();
-            match line.split_once('=') {
-                None => self.errors.push(FieldError::new(
-                    name::ENV,
-                    format!("Line {} is no variable: `{shown}`. Use NAME=value, one a line.", i + 1),
-                )),
-                Some((key, value)) => {
-                    if env.insert(key.trim().to_owned(), value.to_owned()).is_some() {
-                        let why =
-                            format!("Line {} sets {} a second time. Keep one of them.", i + 1, key.trim());
-                        self.errors.push(FieldError::new(name::ENV, why));
-                    }
-                }
-            }
-        }
+        let (env, wrong) = lines::read_env(self.typed.get(name::ENV));
+        self.errors.extend(wrong.into_iter().map(|why| FieldError::new(name::ENV, why)));
         env
     }
 }
@@ -257,7 +248,7 @@ mod tests {
         let (draft, spec) = checked(
             &demo_with(&[
                 (name::COMMAND, "sh -c 'echo \"a b\"' ''"),
-                (name::ENV, "A=1\n\nB=x=y z"),
+                (name::ENV, "A=1\r\n\r\nB=x=y z\r\nC=\"two\\nlines and a \\\"quote\\\"\""),
                 (name::WINDOW, "20m"),
                 (name::HANG, "on"),
             ]),
@@ -265,6 +256,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(draft.command, ["sh", "-c", "echo \"a b\"", ""]);
+        assert_eq!(draft.env["C"], "two\nlines and a \"quote\"");
         assert_eq!(spec.fault_tolerance.hang_detection.window_seconds, 1200);
         let again = check(&Typed::of_draft(&JobDraft::from(&spec), &site), &site).unwrap();
         assert_eq!(again.validate(&site).unwrap(), spec);
@@ -279,6 +271,7 @@ mod tests {
             (&[(name::COMMAND, "python3 'train.py")], vec![name::COMMAND]),
             (&[(name::ENV, "FOO\nRANK=3")], vec![name::ENV, "env.RANK"]),
             (&[(name::ENV, "A=1\nA=2")], vec![name::ENV]),
+            (&[(name::ENV, "A=\"open")], vec![name::ENV]),
             (&[(name::WINDOW, "100")], vec![name::WINDOW]),
             (&[(name::KIND, "cronjob")], vec![name::KIND]),
         ] {
@@ -302,6 +295,21 @@ mod tests {
             "8080 is not allowed. Use a whole number from 9000 to 9999."
         );
         assert!(error_of(&[FieldError::new("env.RANK", "x")], name::ENV).is_some());
+    }
+
+    #[test]
+    fn asking_for_a_view_creates_nothing_and_judges_nothing() {
+        let typed = demo_with(&[(name::SHOW, "yaml"), (name::REPLICAS, "0")]);
+        let Answer::ShowAgain(posted) = answer(typed.into_fields(), &Site::default()) else {
+            panic!("created")
+        };
+        assert_eq!((posted.errors.len(), status(&posted)), (0, 200));
+        let Answer::ShowAgain(wrong) =
+            answer(demo_with(&[(name::REPLICAS, "0")]).into_fields(), &Site::default())
+        else {
+            panic!("created")
+        };
+        assert_eq!(status(&wrong), 422);
     }
 
     #[test]

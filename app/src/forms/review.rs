@@ -3,8 +3,7 @@
 use engine::job::{ClusterKind, FaultTolerance, HangDetection, JobDraft, JobSpec, Mode, Site};
 
 use super::{
-    new_job::check,
-    switches,
+    lines, switches,
     typed::{LABELS, Typed, label, name, policy_words},
 };
 
@@ -33,9 +32,22 @@ fn compare(typed: &Typed, usual: &Typed, of: impl Fn(&str) -> bool) -> Vec<Diffe
     LABELS
         .into_iter()
         .filter(|(field, _)| of(field))
+        .filter(|(field, _)| meaning(typed, field) != meaning(usual, field))
         .map(|(field, _)| Difference { field, value: words(typed, field), usual: words(usual, field) })
-        .filter(|difference| difference.value != difference.usual)
         .collect()
+}
+
+/// A field's value as it counts: variables in any order, a command however it is quoted.
+fn meaning(typed: &Typed, field: &str) -> String {
+    let text = typed.get(field).trim();
+    match field {
+        name::ENV => lines::write_env(&lines::read_env(text).0),
+        name::COMMAND => {
+            lines::read_command(text).map_or(text.to_owned(), |words| lines::write_command(&words))
+        }
+        _ if switches::SWITCHES.contains(&field) => switches::sent(typed, field).to_string(),
+        _ => text.to_owned(),
+    }
 }
 
 /// A field's value as the Review shows it: a switch as it is sent, an empty text as `none`.
@@ -156,33 +168,6 @@ pub const CHECKLIST: [(&str, &str); 6] = [
     ("Verified small first", "stop a short run halfway and see it go on from its step"),
 ];
 
-/// The body of `POST /api/v1/jobs` that does the same, as text; none while a field needs a change.
-pub fn json(typed: &Typed, site: &Site) -> Option<String> {
-    let draft = check(typed, site).ok()?;
-    let mut body = serde_json::to_value(draft).ok()?;
-    prune(&mut body);
-    serde_json::to_string_pretty(&body).ok()
-}
-
-/// The same as a command for a shell.
-pub fn curl(typed: &Typed, site: &Site, origin: Option<&str>) -> Option<String> {
-    let origin = origin.unwrap_or("http://127.0.0.1:3000");
-    let body = shell_words::quote(&json(typed, site)?).into_owned();
-    Some(format!(
-        "curl -X POST {origin}{} \\\n  -H 'content-type: application/json' \\\n  --data-raw {body}",
-        crate::paths::API_JOBS
-    ))
-}
-
-/// Takes out what says nothing: nulls and what is empty without them.
-fn prune(value: &mut serde_json::Value) {
-    if let serde_json::Value::Object(fields) = value {
-        fields.values_mut().for_each(prune);
-        fields
-            .retain(|_, value| !value.is_null() && value.as_object().is_none_or(|object| !object.is_empty()));
-    }
-}
-
 /// The label of a difference's field.
 pub fn label_of(difference: &Difference) -> &str {
     label(difference.field)
@@ -193,6 +178,7 @@ mod tests {
     use engine::time::Time;
 
     use super::*;
+    use crate::forms::new_job::check;
 
     fn site() -> Site {
         Site::default()
@@ -261,21 +247,6 @@ mod tests {
                 && !has_fixed_tag("r:5000/train:latest")
                 && !has_fixed_tag("r:5000/train")
         );
-    }
-
-    #[test]
-    fn the_body_and_the_command_create_the_same_job() {
-        let typed = Typed::demo(&site(), Time(0));
-        let body: JobDraft = serde_json::from_str(&json(&typed, &site()).unwrap()).unwrap();
-        assert_eq!(body.validate(&site()), check(&typed, &site()).unwrap().validate(&site()));
-        let mut quoted = typed.clone();
-        quoted.set(name::NAME, "it's");
-        let command = curl(&quoted, &site(), Some("http://127.0.0.1:3000")).unwrap();
-        let words = shell_words::split(&command.replace("\\\n", " ")).unwrap();
-        assert_eq!(words[3], "http://127.0.0.1:3000/api/v1/jobs");
-        let sent: JobDraft = serde_json::from_str(words.last().unwrap()).unwrap();
-        assert_eq!(sent.name, "it's");
-        assert_eq!(json(&Typed::prefilled(&site()), &site()), None);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use engine::{
     time::Time,
 };
 
+use super::lines;
+
 /// Names of the fields.
 pub mod name {
     /// Shown name.
@@ -15,9 +17,9 @@ pub mod name {
     pub const CLUSTER: &str = "cluster";
     /// Container image.
     pub const IMAGE: &str = "image";
-    /// Program and arguments as one line of a shell.
+    /// Program and arguments as one line of a shell, as [`super::lines`] reads it.
     pub const COMMAND: &str = "command";
-    /// `KEY=VALUE`, a line each.
+    /// `NAME=value`, a line each, as [`super::lines`] reads it.
     pub const ENV: &str = "env";
     /// All replicas.
     pub const REPLICAS: &str = "replicas";
@@ -57,6 +59,8 @@ pub mod name {
     pub const WAIT: &str = "fault_tolerance.exit_checkpoint.max_wait_seconds";
     /// The mode cards, which set switches and are no part of the body.
     pub const MODE: &str = "mode";
+    /// Asks for a view of the form instead of creating the job.
+    pub const SHOW: &str = "show";
 }
 
 /// Fields with their labels, in the order of the form.
@@ -204,7 +208,6 @@ impl Typed {
         let ft = &draft.fault_tolerance;
         let defaults = &site.defaults;
         let number = |given: Option<i64>, default: u32| given.unwrap_or(default.into()).to_string();
-        let env: Vec<String> = draft.env.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let cluster =
             draft.cluster.clone().or_else(|| site.clusters.first().map(|cluster| cluster.name.clone()));
         let policy = ft.policy.policy_type.clone().unwrap_or_else(|| defaults.policy.policy_type.clone());
@@ -216,8 +219,8 @@ impl Typed {
             (name::KIND, draft.kind.unwrap_or(JobKind::PyTorchJob).as_str().to_owned()),
             (name::CLUSTER, cluster.unwrap_or_default()),
             (name::IMAGE, draft.image.clone().unwrap_or_default()),
-            (name::COMMAND, shell_words::join(&draft.command)),
-            (name::ENV, env.join("\n")),
+            (name::COMMAND, lines::write_command(&draft.command)),
+            (name::ENV, lines::write_env(&draft.env)),
             (name::REPLICAS, number(draft.replicas, 1)),
             (name::PROCESSES, number(draft.processes_per_replica, 1)),
             (name::ACCELERATORS, number(draft.accelerators_per_replica, 0)),

@@ -106,7 +106,9 @@ async fn create(State(state): State<WebState>, Asks(caller): Asks, form: Form) -
     let draft = match new_job::answer(form.fields.clone(), &site) {
         new_job::Answer::Create(draft) => draft,
         new_job::Answer::ShowAgain(posted) => {
-            return ssr::refused(&state, form.parts, &here, posted, StatusCode::UNPROCESSABLE_ENTITY).await;
+            let status =
+                StatusCode::from_u16(new_job::status(&posted)).unwrap_or(StatusCode::UNPROCESSABLE_ENTITY);
+            return ssr::refused(&state, form.parts, &here, posted, status).await;
         }
     };
     match state.service.create(&caller, &draft).await {

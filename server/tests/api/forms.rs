@@ -31,6 +31,20 @@ async fn the_create_form_makes_a_job_or_comes_back_with_values_and_errors() {
 }
 
 #[tokio::test]
+async fn asking_for_a_view_of_the_form_creates_nothing_and_keeps_what_is_typed() {
+    let server = Server::new().await;
+    let shown =
+        post(&server, "/jobs/new", &format!("{FORM}&show=curl").replace("name=demo", "name=typed")).await;
+    assert_eq!(shown.status, StatusCode::OK);
+    assert!(shown.text.contains("value=\"typed\"") && shown.text.contains("curl -sS -X POST"));
+    let unfinished =
+        post(&server, "/jobs/new", &format!("{FORM}&show=yaml").replace("name=demo", "name=")).await;
+    assert_eq!(unfinished.status, StatusCode::OK);
+    assert!(!unfinished.text.contains("1 field needs a change"));
+    assert_eq!(server.get("/api/v1/jobs").await.json()["total"], 0);
+}
+
+#[tokio::test]
 async fn actions_lead_to_the_page_that_shows_their_effect() {
     let server = Server::new().await;
     let id = server.job(r#"{"name":"a","command":["true"]}"#).await;

@@ -1,45 +1,69 @@
 //! What a job is made of, as it was taken: every value in force, those that are the site's defaults marked, and the body that
 //! would create it again.
 
-use engine::job::{FaultTolerance, JobDraft};
-use leptos::prelude::*;
-
-use super::{
-    data::{self, use_job},
-    fault_tables::policy_name,
+use engine::{
+    ids::JobId,
+    job::{FaultTolerance, JobDraft, Site},
 };
+use leptos::prelude::*;
+use leptos_router::components::Form;
+
+use super::data::{self, use_job, use_query};
 use crate::{
     components::{
         badge::{Tag, kind_name, mode_name},
-        button::LinkButton,
+        button::{LinkButton, Submit},
         class,
+        field::INPUT,
         table::{DataTable, Panel, SectionHead},
     },
     console::JobView,
+    error::AppError,
+    forms::{
+        lines, manifest, review,
+        typed::{Typed, policy_words},
+    },
     paths,
     preferences::use_frame,
-    server_fns::new_job::start_job,
+    server_fns::new_job::{Original, start_job},
 };
 
 /// The tab.
 #[component]
 pub fn Spec() -> impl IntoView {
     let job = use_job();
-    let site = Resource::new_blocking(|| (), |()| start_job(None));
+    let with = use_query("with");
+    let start = Resource::new_blocking(|| (), |()| start_job(None));
+    let other = Resource::new_blocking(move || with.get(), other_job);
     view! {
         <Transition>
             {move || Suspend::new(async move {
                 match job.await {
                     Ok(job) => {
                         // Without the site's values nothing is marked as a default; the rest of the page stands.
-                        let defaults = site.await.ok().map(|start| start.site.defaults);
-                        view! { <Loaded job defaults /> }.into_any()
+                        let site = start.await.ok().map(|start| start.site);
+                        let other = other.await;
+                        view! { <Loaded job site other /> }.into_any()
                     }
                     Err(error) => data::unread(error),
                 }
             })}
         </Transition>
     }
+}
+
+/// The job that this one is compared with; none where none was asked for.
+type Other = Option<Result<Original, AppError>>;
+
+async fn other_job(asked: Option<String>) -> Other {
+    let asked = asked?;
+    let Ok(id) = JobId::new(asked.trim()) else {
+        let id = asked.chars().take(80).collect();
+        return Some(Err(AppError::NotFound { what: "job".to_owned(), id }));
+    };
+    Some(start_job(Some(id.clone())).await.and_then(|start| {
+        start.original.ok_or(AppError::NotFound { what: "job".to_owned(), id: id.to_string() })
+    }))
 }
 
 /// A setting: its label, its value, and whether it is the default.
@@ -65,7 +89,7 @@ fn basics(job: &JobView) -> Vec<Setting> {
         setting("Kind", kind_name(spec.kind), false),
         setting("Cluster", &spec.cluster, false),
         setting("Image", text(&spec.image, "none"), spec.image.is_none()),
-        setting("Command", spec.command.join(" "), false),
+        setting("Command", lines::write_command(&spec.command), false),
         setting(
             "Working directory",
             text(&spec.working_dir, "the server's or the image's own"),
@@ -82,91 +106,51 @@ fn basics(job: &JobView) -> Vec<Setting> {
     ]
 }
 
+type Settings<'a> = (&'a FaultTolerance, Option<&'a FaultTolerance>);
+
+/// A setting of the Advanced Options; the default is known where the site's values are.
+fn option<T: PartialEq>(
+    label: &'static str,
+    (ft, defaults): Settings<'_>,
+    of: impl Fn(&FaultTolerance) -> T,
+    words: impl Fn(T) -> String,
+) -> Setting {
+    let value = of(ft);
+    let default = defaults.is_some_and(|defaults| of(defaults) == value);
+    Setting { label, value: words(value), default }
+}
+
 fn options(job: &JobView, defaults: Option<&FaultTolerance>) -> Vec<Setting> {
-    let ft = &job.spec.fault_tolerance;
-    let same = |same: fn(&FaultTolerance, &FaultTolerance) -> bool| defaults.is_some_and(|d| same(ft, d));
-    let (hang, save, checks) = (&ft.hang_detection, &ft.exit_checkpoint, &ft.health_checks);
+    let ft = (&job.spec.fault_tolerance, defaults);
+    let switch = |label, of: fn(&FaultTolerance) -> bool| option(label, ft, of, |value| on(value).to_owned());
+    let count = |label, of: fn(&FaultTolerance) -> u32| option(label, ft, of, |value| value.to_string());
+    let seconds = |label, of: fn(&FaultTolerance) -> u32| option(label, ft, of, |value| format!("{value} s"));
     vec![
-        setting("Mode", mode_name(ft.mode()), false),
-        setting("Auto Failover", on(ft.auto_failover), same(|a, b| a.auto_failover == b.auto_failover)),
-        setting(
-            "Maximum Task Restart Attempts",
-            ft.max_task_restarts,
-            same(|a, b| a.max_task_restarts == b.max_task_restarts),
-        ),
-        setting(
-            "Fault Tolerance Policy",
-            on(ft.policy.enabled),
-            same(|a, b| a.policy.enabled == b.policy.enabled),
-        ),
-        setting(
-            "Policy Type",
-            policy_name(&ft.policy.policy_type),
-            same(|a, b| a.policy.policy_type == b.policy.policy_type),
-        ),
-        setting(
-            "In-place restarts",
-            ft.policy.max_in_place_restarts,
-            same(|a, b| a.policy.max_in_place_restarts == b.policy.max_in_place_restarts),
-        ),
-        setting(
-            "Job Hang Detection",
-            on(hang.enabled),
-            same(|a, b| a.hang_detection.enabled == b.hang_detection.enabled),
-        ),
-        setting(
-            "Hang Detection Interval",
-            format!("{} s", hang.interval_seconds),
-            same(|a, b| a.hang_detection.interval_seconds == b.hang_detection.interval_seconds),
-        ),
-        setting(
-            "Hang Determination Duration",
-            format!("{} s", hang.window_seconds),
-            same(|a, b| a.hang_detection.window_seconds == b.hang_detection.window_seconds),
-        ),
-        setting(
-            "Detection starts after",
-            format!("{} s", hang.start_after_seconds),
-            same(|a, b| a.hang_detection.start_after_seconds == b.hang_detection.start_after_seconds),
-        ),
-        setting(
-            "Maximum Restart Count for Communication Hang",
-            hang.max_in_place_restarts,
-            same(|a, b| a.hang_detection.max_in_place_restarts == b.hang_detection.max_in_place_restarts),
-        ),
-        setting(
-            "Exit ckpt Notification",
-            on(save.enabled),
-            same(|a, b| a.exit_checkpoint.enabled == b.exit_checkpoint.enabled),
-        ),
-        setting(
-            "Program Listening Port",
-            save.port,
-            same(|a, b| a.exit_checkpoint.port == b.exit_checkpoint.port),
-        ),
-        setting(
-            "Maximum wait for the save",
-            format!("{} s", save.max_wait_seconds),
-            same(|a, b| a.exit_checkpoint.max_wait_seconds == b.exit_checkpoint.max_wait_seconds),
-        ),
-        setting(
-            "Health checks",
-            on(checks.enabled),
-            same(|a, b| a.health_checks.enabled == b.health_checks.enabled),
-        ),
-        setting(
-            "Checks",
-            checks.checks.join(", "),
-            same(|a, b| a.health_checks.checks == b.health_checks.checks),
-        ),
+        setting("Mode", mode_name(ft.0.mode()), false),
+        switch("Auto Failover", |ft| ft.auto_failover),
+        count("Maximum Task Restart Attempts", |ft| ft.max_task_restarts),
+        switch("Fault Tolerance Policy", |ft| ft.policy.enabled),
+        option("Policy Type", ft, |ft| ft.policy.policy_type.clone(), |policy| policy_words(&policy)),
+        count("In-place restarts", |ft| ft.policy.max_in_place_restarts),
+        switch("Job Hang Detection", |ft| ft.hang_detection.enabled),
+        seconds("Hang Detection Interval", |ft| ft.hang_detection.interval_seconds),
+        seconds("Hang Determination Duration", |ft| ft.hang_detection.window_seconds),
+        seconds("Detection starts after", |ft| ft.hang_detection.start_after_seconds),
+        count("Maximum Restart Count for Communication Hang", |ft| ft.hang_detection.max_in_place_restarts),
+        switch("Exit ckpt Notification", |ft| ft.exit_checkpoint.enabled),
+        count("Program Listening Port", |ft| ft.exit_checkpoint.port.into()),
+        seconds("Maximum wait for the save", |ft| ft.exit_checkpoint.max_wait_seconds),
+        switch("Health checks", |ft| ft.health_checks.enabled),
+        option("Checks", ft, |ft| ft.health_checks.checks.clone(), |checks| checks.join(", ")),
     ]
 }
 
 #[component]
-fn Loaded(job: JobView, defaults: Option<FaultTolerance>) -> impl IntoView {
+fn Loaded(job: JobView, site: Option<Site>, other: Other) -> impl IntoView {
     let body = create_body(&job);
-    let origin = use_frame().origin.unwrap_or_else(|| "http://127.0.0.1:3000".to_owned());
-    let curl = curl(&origin, &body);
+    let frame = use_frame();
+    let signs_in = frame.caller.is_some_and(|caller| !caller.single_user);
+    let curl = manifest::command(&body, frame.origin.as_deref(), signs_in);
     let like = paths::new_job_like(&job.job_id);
     let environment = if job.spec.env.is_empty() {
         view! { <p class="p-4 text-ink-3">"None set."</p> }.into_any()
@@ -199,9 +183,10 @@ fn Loaded(job: JobView, defaults: Option<FaultTolerance>) -> impl IntoView {
                 <SectionHead id="options-h" title="Advanced Options">
                     <span class="text-ink-3">"as they were when the job was created"</span>
                 </SectionHead>
-                {settings("Advanced Options in force", options(&job, defaults.as_ref()))}
+                {settings("Advanced Options in force", options(&job, site.as_ref().map(|site| &site.defaults)))}
             </section>
         </div>
+        {site.map(|site| view! { <Compared job=job.clone() site other /> })}
         <section class="mt-8" aria-labelledby="body-h">
             <SectionHead id="body-h" title="Create it again">
                 <span class="text-ink-3">{format!("POST {}", paths::API_JOBS)}</span>
@@ -211,6 +196,67 @@ fn Loaded(job: JobView, defaults: Option<FaultTolerance>) -> impl IntoView {
             </div>
         </section>
     }
+}
+
+/// What differs from another job, such as the one that this is a copy of.
+#[component]
+fn Compared(job: JobView, site: Site, other: Other) -> impl IntoView {
+    let asked = other.as_ref().and_then(|other| other.as_ref().ok()).map(|other| other.job_id.to_string());
+    let result = other.map(|other| match other {
+        Ok(other) => differences(&job, &other, &site),
+        Err(error) => view! { <p class="mt-3">{error.to_string()}</p> }.into_any(),
+    });
+    view! {
+        <section class="mt-8" aria-labelledby="diff-h">
+            <SectionHead id="diff-h" title="Difference to another job">
+                <span class="text-ink-3">"such as the one that this is a copy of"</span>
+            </SectionHead>
+            <Form method="GET" action=paths::spec(&job.job_id)>
+                <label class="inline-flex flex-wrap items-center gap-2">
+                    "Job ID"
+                    <input type="text" name="with" value=asked maxlength="80" autocomplete="off" class=format!("{INPUT} max-w-60") />
+                    <Submit>"Compare"</Submit>
+                </label>
+            </Form>
+            {result}
+        </section>
+    }
+}
+
+fn differences(job: &JobView, other: &Original, site: &Site) -> AnyView {
+    let typed = Typed::of_draft(&JobDraft::from(&job.spec), site);
+    let rows = review::changes(&typed, &other.draft, site);
+    if rows.is_empty() {
+        return view! { <p class="mt-3 text-ink-2">"Nothing: both run the same."</p> }.into_any();
+    }
+    let (address, name) = (paths::spec(&other.job_id), other.job_id.to_string());
+    let rows = rows.into_iter().map(|row| {
+        let label = review::label_of(&row).to_owned();
+        view! {
+            <tr>
+                <th scope="row">{label}</th>
+                <td class="wrap-anywhere">{row.usual}</td>
+                <td class="wrap-anywhere">{row.value}</td>
+            </tr>
+        }
+    });
+    view! {
+        <div class="mt-3">
+            <Panel>
+                <DataTable caption="Settings that differ" class=class::TABLE_NARROW>
+                    <thead>
+                        <tr>
+                            <th scope="col">"Setting"</th>
+                            <th scope="col"><a href=address>{name}</a></th>
+                            <th scope="col">"This job"</th>
+                        </tr>
+                    </thead>
+                    <tbody>{rows.collect_view()}</tbody>
+                </DataTable>
+            </Panel>
+        </div>
+    }
+    .into_any()
 }
 
 fn settings(caption: &'static str, settings: Vec<Setting>) -> AnyView {
@@ -260,18 +306,6 @@ fn create_body(job: &JobView) -> String {
     serde_json::to_string_pretty(&JobDraft::from(&job.spec)).unwrap_or_default()
 }
 
-/// The same as a command; the body goes in by a quoted here-document, so nothing in it is read by the shell.
-fn curl(origin: &str, body: &str) -> String {
-    let mut end = "JOB".to_owned();
-    while body.lines().any(|line| line == end) {
-        end.push('_');
-    }
-    format!(
-        "curl -sS -X POST {origin}{} \\\n  -H 'Content-Type: application/json' --data-binary @- <<'{end}'\n{body}\n{end}",
-        paths::API_JOBS
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,15 +322,26 @@ mod tests {
     }
 
     #[test]
+    fn what_differs_from_another_job_stands_beside_it() {
+        let job = samples::job(&samples::running());
+        let html = |change: fn(&mut JobDraft)| {
+            let mut draft = JobDraft::from(&job.spec);
+            change(&mut draft);
+            let other = Original { job_id: samples::job_id(), draft };
+            Owner::new().with(|| differences(&job, &other, &Site::default()).to_html())
+        };
+        assert!(html(|_| {}).contains("Nothing: both run the same."));
+        let changed = html(|draft| draft.replicas = Some(7));
+        assert!(
+            changed.contains(">7<") && changed.contains(">4<") && !changed.contains("Command"),
+            "{changed}"
+        );
+    }
+
+    #[test]
     fn the_body_creates_the_same_job() {
         let job = samples::job(&samples::running());
         let draft: JobDraft = serde_json::from_str(&create_body(&job)).unwrap();
         assert_eq!(draft, JobDraft::from(&job.spec));
-    }
-
-    #[test]
-    fn a_body_cannot_end_the_here_document() {
-        let text = curl("http://127.0.0.1:3000", "JOB\nrm -rf /");
-        assert!(text.contains("<<'JOB_'") && text.ends_with("\nJOB_"));
     }
 }

@@ -4,17 +4,11 @@ use engine::job::Mode;
 use leptos::prelude::*;
 
 use super::{
-    basics::{GRID, Part, Text},
+    basics::{GRID, Part, Select, Text},
     state::FormState,
 };
 use crate::{
-    components::{
-        badge::mode_name,
-        button::Look,
-        field::{Field, SELECT, hint_id},
-        notice::Says,
-        table::Panel,
-    },
+    components::{badge::mode_name, button::Look, field::hint_id, notice::Says, table::Panel},
     forms::{
         new_job::allowed,
         numbers,
@@ -167,25 +161,10 @@ fn MovedNote(form: FormState, switch: &'static str) -> impl IntoView {
 
 #[component]
 fn PolicyType(form: FormState) -> impl IntoView {
-    let field = name::POLICY_TYPE;
-    let chosen = form.first(field);
-    let options = form.site.with_value(|site| site.policies.clone()).into_iter().map(move |policy| {
-        let (selected, words) = (policy == chosen, policy_words(&policy));
-        view! { <option value=policy selected=selected>{words}</option> }
-    });
-    view! {
-        <Field name=field label="Policy Type" error=form.error(field) hint=|| "an ordered list of rules; the first that matches decides">
-            <select
-                id=field
-                name=field
-                class=format!("{SELECT} w-full")
-                aria-describedby=hint_id(field)
-                on:change=move |event| form.changed(field).run(event_target_value(&event))
-            >
-                {options.collect_view()}
-            </select>
-        </Field>
-    }
+    let policies = form.site.with_value(|site| site.policies.clone());
+    let choices = policies.into_iter().map(|policy| (policy.clone(), policy_words(&policy))).collect();
+    let hint = "an ordered list of rules; the first that matches decides";
+    view! { <Select form field=name::POLICY_TYPE choices hint/> }
 }
 
 #[component]

@@ -6,7 +6,7 @@ use super::{KINDS, state::FormState};
 use crate::{
     components::{
         badge::kind_name,
-        field::{Field, SELECT, TextArea, TextField, hint_id},
+        field::{Choice, Field, SELECT, TextArea, TextField, hint_id},
     },
     forms::{
         new_job::allowed,
@@ -53,12 +53,7 @@ pub fn Text(
 ) -> impl IntoView {
     view! {
         <TextField
-            name=field
-            label=label_of(field)
-            value=form.first(field)
-            error=form.error(field)
-            changed=form.changed(field)
-            left=form.left(field)
+            bound=form.bound(field)
             numeric
             mono
             unit
@@ -67,14 +62,9 @@ pub fn Text(
     }
 }
 
-fn label_of(field: &'static str) -> &'static str {
-    label(field)
-}
-
 /// Basics, Resources and Data.
 #[component]
 pub fn Basics(form: FormState) -> impl IntoView {
-    let env = name::ENV;
     view! {
         <Part number=1 title="Basics">
             <div class=GRID>
@@ -83,18 +73,13 @@ pub fn Basics(form: FormState) -> impl IntoView {
                 <Cluster form/>
                 <Text form field=name::IMAGE hint=|| "the local cluster uses none: it runs programs of this machine"/>
                 <div class="col-span-full">
-                    <Text form field=name::COMMAND mono=true hint=|| "program and arguments as in a shell, without its variables and pipes"/>
+                    <Text form field=name::COMMAND mono=true hint=|| "program and arguments as in a shell, without its variables and pipes; $'…' may hold \\n for a line break"/>
                 </div>
                 <div class="col-span-full">
                     <TextArea
-                        name=env
-                        label=label_of(env)
-                        value=form.first(env)
-                        error=form.error(env)
-                        changed=form.changed(env)
-                        left=form.left(env)
+                        bound=form.bound(name::ENV)
                         rows=3
-                        hint=|| "NAME=value, one a line; ranks and rendezvous are set by Holdfast"
+                        hint=|| "NAME=value, one a line. A value in double quotes may hold \\n for a line break, \\\" and \\\\. Ranks and rendezvous are set by Holdfast."
                     />
                 </div>
             </div>
@@ -154,16 +139,26 @@ fn Kind(form: FormState) -> impl IntoView {
 
 #[component]
 fn Cluster(form: FormState) -> impl IntoView {
-    let field = name::CLUSTER;
+    let choices =
+        form.site.with_value(|site| site.clusters.iter().map(|c| (c.name.clone(), c.name.clone())).collect());
+    view! { <Select form field=name::CLUSTER choices hint="where it runs"/> }
+}
+
+/// A choice of one.
+#[component]
+pub fn Select(
+    form: FormState,
+    field: &'static str,
+    choices: Vec<Choice>,
+    hint: &'static str,
+) -> impl IntoView {
     let chosen = form.first(field);
-    let names: Vec<String> =
-        form.site.with_value(|site| site.clusters.iter().map(|cluster| cluster.name.clone()).collect());
-    let options = names.into_iter().map(move |cluster| {
-        let (selected, words) = (cluster == chosen, cluster.clone());
-        view! { <option value=cluster selected=selected>{words}</option> }
+    let options = choices.into_iter().map(move |(value, words)| {
+        let selected = value == chosen;
+        view! { <option value=value selected=selected>{words}</option> }
     });
     view! {
-        <Field name=field label="Cluster" error=form.error(field) hint=|| "where it runs">
+        <Field name=field label=label(field) error=form.error(field) hint=move || hint>
             <select
                 id=field
                 name=field

@@ -22,7 +22,7 @@ use crate::{
         segmented::Segmented,
     },
     forms::{
-        new_job::sentence,
+        new_job::{self, sentence},
         switches::{self, KEPT, RENDERED, SWITCHES, WAS},
         typed::{Typed, field_of, label, name},
     },
@@ -100,8 +100,8 @@ fn first_typed(from: &From, start: &NewJobStart) -> Typed {
 
 #[component]
 fn Loaded(from: From, start: NewJobStart) -> impl IntoView {
-    if start.posted.is_some() {
-        answer_with(422);
+    if let Some(posted) = &start.posted {
+        answer_with(new_job::status(posted));
     }
     let form = FormState::new(first_typed(&from, &start), &start);
     let moved = start.posted.map(|posted| posted.moved).unwrap_or_default();

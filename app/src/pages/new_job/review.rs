@@ -1,23 +1,78 @@
 //! Part 5: what the form comes to, before anything is sent.
 
-use engine::job::JobSpec;
+use engine::job::{JobDraft, JobSpec, Site};
 use leptos::prelude::*;
 
-use super::state::FormState;
+use super::state::{FormState, Shown};
 use crate::{
     components::{
         badge::{Bare, Tone},
         icon::Mark,
         table::Panel,
     },
-    forms::review::{Difference, Readiness, changes, curl, differences, json, label_of, outlook, readiness},
+    forms::{
+        manifest,
+        review::{Difference, Readiness, changes, differences, label_of, outlook, readiness},
+        typed::name,
+    },
     preferences::use_frame,
 };
 
 /// The Review panel.
 #[component]
 pub fn Review(form: FormState) -> impl IntoView {
-    let origin = StoredValue::new(use_frame().origin);
+    view! {
+        <aside class="sticky max-xl:static top-5 min-w-0" aria-labelledby="part-5">
+            <div class="flex flex-wrap items-center gap-x-3 gap-y-2 mb-3">
+                <h2 id="part-5" class="flex items-baseline gap-2.5">
+                    <span class="text-ink-3 font-medium">"5"</span>"Review"
+                </h2>
+                <Views form/>
+            </div>
+            <Panel>
+                {move || match form.shown.get() {
+                    Shown::Form => view! { <InWords form/> }.into_any(),
+                    Shown::Yaml => view! { <Code title="YAML" text=written(form, manifest::yaml)/> }.into_any(),
+                    Shown::Json => {
+                        view! { <Code title="JSON, for POST /api/v1/jobs" text=written(form, manifest::json)/> }.into_any()
+                    }
+                    Shown::Curl => view! { <Curl form/> }.into_any(),
+                }}
+            </Panel>
+        </aside>
+    }
+}
+
+/// The views of the job. Without script each sends the form, which comes back as it was in that view.
+#[component]
+fn Views(form: FormState) -> impl IntoView {
+    let buttons = Shown::ALL.map(|(shown, words, value)| {
+        view! {
+            <button
+                type="submit"
+                name=name::SHOW
+                value=value
+                class="flex items-center h-6 max-sm:h-10 px-2.5 rounded-sm text-xs text-ink-2 whitespace-nowrap cursor-pointer hover:text-ink aria-pressed:bg-raised aria-pressed:text-ink aria-pressed:font-medium aria-pressed:outline-1 aria-pressed:outline-edge"
+                aria-pressed=move || if form.shown.get() == shown { "true" } else { "false" }
+                on:click=move |event| {
+                    event.prevent_default();
+                    form.shown.set(shown);
+                }
+            >
+                {words}
+            </button>
+        }
+    });
+    view! {
+        <div class="inline-flex ml-auto p-0.5 rounded-md bg-hover border border-rule" role="group" aria-label="Show the job as">
+            {buttons.collect_view()}
+        </div>
+    }
+}
+
+/// What differs, what would happen, what to see to.
+#[component]
+fn InWords(form: FormState) -> impl IntoView {
     let different = move || form.typed.with(|typed| form.site.with_value(|site| differences(typed, site)));
     let changed = move || {
         form.original.with_value(|original| {
@@ -25,33 +80,41 @@ pub fn Review(form: FormState) -> impl IntoView {
             Some(form.typed.with(|typed| form.site.with_value(|site| changes(typed, original, site))))
         })
     };
-    let json = move || form.typed.with(|typed| form.site.with_value(|site| json(typed, site)));
-    let curl = move || {
-        let origin = origin.get_value();
-        form.typed.with(|typed| form.site.with_value(|site| curl(typed, site, origin.as_deref())))
-    };
     view! {
-        <aside class="sticky max-xl:static top-5 min-w-0" aria-labelledby="part-5">
-            <h2 id="part-5" class="flex items-baseline gap-2.5 mb-3">
-                <span class="text-ink-3 font-medium">"5"</span>"Review"
-            </h2>
-            <Panel>
-                <div class="divide-y divide-hair">
-                    {move || changed().map(|changed| view! {
-                        <Block title="Changed from the original">
-                            <Differences list=changed none="Nothing: it would run the same again."/>
-                        </Block>
-                    })}
-                    <Block title="Differs from the defaults">
-                        {move || view! { <Differences list=different() none="Nothing in Advanced Options."/> }}
-                    </Block>
-                    <Block title="What would happen">{move || view! { <Outlook spec=form.spec()/> }}</Block>
-                    <Block title="Before you rely on it">{move || view! { <Ready form spec=form.spec()/> }}</Block>
-                    <Code title="As JSON, for POST /api/v1/jobs" text=Signal::derive(json)/>
-                    <Code title="As curl" text=Signal::derive(curl)/>
-                </div>
-            </Panel>
-        </aside>
+        <div class="divide-y divide-hair">
+            {move || changed().map(|changed| view! {
+                <Block title="Changed from the original">
+                    <Differences list=changed none="Nothing: it would run the same again."/>
+                </Block>
+            })}
+            <Block title="Differs from the defaults">
+                {move || view! { <Differences list=different() none="Nothing in Advanced Options."/> }}
+            </Block>
+            <Block title="What would happen">{move || view! { <Outlook spec=form.spec()/> }}</Block>
+            <Block title="Before you rely on it">{move || view! { <Ready form spec=form.spec()/> }}</Block>
+        </div>
+    }
+}
+
+/// The job in another writing, as long as every field is allowed.
+fn written(form: FormState, write: fn(&JobDraft, &Site) -> Option<String>) -> Signal<Option<String>> {
+    Signal::derive(move || form.site.with_value(|site| write(&form.draft()?, site)))
+}
+
+#[component]
+fn Curl(form: FormState) -> impl IntoView {
+    let frame = use_frame();
+    let signs_in = frame.caller.is_some_and(|caller| !caller.single_user);
+    let origin = StoredValue::new(frame.origin);
+    let text = Signal::derive(move || {
+        let draft = form.draft()?;
+        form.site.with_value(|site| manifest::curl(&draft, site, origin.get_value().as_deref(), signs_in))
+    });
+    view! {
+        {signs_in.then(|| view! {
+            <p class="px-4 pt-4 text-ink-2">"It reads your API token from " <code>"HOLDFAST_TOKEN"</code> "."</p>
+        })}
+        <Code title="curl" text/>
     }
 }
 
@@ -107,16 +170,17 @@ fn Ready(form: FormState, spec: Option<JobSpec>) -> impl IntoView {
 }
 
 #[component]
-fn Code(title: &'static str, #[prop(into)] text: Signal<Option<String>>) -> impl IntoView {
+fn Code(title: &'static str, text: Signal<Option<String>>) -> impl IntoView {
     view! {
-        <details class="p-4">
-            <summary class="min-h-6 max-sm:min-h-11 font-semibold cursor-pointer">{title}</summary>
+        <div class="p-4">
+            <h3 class="mb-2">{title}</h3>
             {move || match text.get() {
                 Some(text) => view! {
-                    <pre class="mt-2 p-3 rounded-md bg-sunken overflow-x-auto text-xs" tabindex="0" role="region" aria-label=title>{text}</pre>
+                    <pre class="max-h-120 overflow-auto p-3 rounded-md bg-sunken text-xs" tabindex="0" role="region" aria-label=title>{text}</pre>
+                    <p class="mt-2 text-xs text-ink-3">"Values that differ from the defaults."</p>
                 }.into_any(),
                 None => unfinished(),
             }}
-        </details>
+        </div>
     }
 }

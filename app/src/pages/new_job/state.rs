@@ -7,10 +7,11 @@ use engine::job::{FieldError, JobDraft, JobSpec, Mode, Site};
 use leptos::{ev, html, prelude::*};
 
 use crate::{
+    components::field::Bound,
     forms::{
         new_job::{checked, error_of, sentence},
         switches::{self, Moved},
-        typed::{Typed, field_of, name},
+        typed::{Typed, field_of, label, name},
     },
     server_fns::new_job::NewJobStart,
 };
@@ -21,6 +22,34 @@ pub struct Shift {
     /// What moved.
     pub moved: Moved,
     before: Typed,
+}
+
+/// How Review shows the job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shown {
+    /// In words.
+    #[default]
+    Form,
+    /// The body as YAML.
+    Yaml,
+    /// The body as JSON.
+    Json,
+    /// The command that creates it.
+    Curl,
+}
+
+impl Shown {
+    /// All views with the words of their buttons and their values in the form.
+    pub const ALL: [(Self, &'static str, &'static str); 4] = [
+        (Self::Form, "Form", "form"),
+        (Self::Yaml, "YAML", "yaml"),
+        (Self::Json, "JSON", "json"),
+        (Self::Curl, "curl", "curl"),
+    ];
+
+    fn read(text: &str) -> Self {
+        Self::ALL.into_iter().find(|(_, _, value)| *value == text).map_or(Self::Form, |(shown, _, _)| shown)
+    }
 }
 
 /// The form's state. Copies share it.
@@ -34,6 +63,8 @@ pub struct FormState {
     pub original: StoredValue<Option<JobDraft>>,
     /// What moved last.
     pub shift: RwSignal<Option<Shift>>,
+    /// How Review shows the job.
+    pub shown: RwSignal<Shown>,
     /// Where the focus goes when there are errors.
     pub summary_ref: NodeRef<html::Div>,
     /// What the rules say about what is typed now.
@@ -51,6 +82,7 @@ pub struct FormState {
 impl FormState {
     /// The form with these texts.
     pub fn new(typed: Typed, start: &NewJobStart) -> Self {
+        let shown = RwSignal::new(Shown::read(typed.get(name::SHOW)));
         let typed = RwSignal::new(typed);
         let site = StoredValue::new(start.site.clone());
         let errors = start.posted.as_ref().map(|posted| posted.errors.clone()).unwrap_or_default();
@@ -59,6 +91,7 @@ impl FormState {
             site,
             original: StoredValue::new(start.original.as_ref().map(|original| original.draft.clone())),
             shift: RwSignal::new(None),
+            shown,
             summary_ref: NodeRef::new(),
             found: Memo::new(move |_| typed.with(|typed| site.with_value(|site| checked(typed, site)))),
             refused: RwSignal::new(errors),
@@ -89,9 +122,26 @@ impl FormState {
         self.found.with(|found| found.as_ref().ok().map(|(_, spec)| spec.clone()))
     }
 
+    /// The body that would create the job, while no field needs a change.
+    pub fn draft(self) -> Option<JobDraft> {
+        self.found.with(|found| found.as_ref().ok().map(|(draft, _)| draft.clone()))
+    }
+
     /// A text as it was at first; later ones are the browser's.
     pub fn first(self, field: &str) -> String {
         self.typed.with_untracked(|typed| typed.get(field).to_owned())
+    }
+
+    /// What a text field is bound to.
+    pub fn bound(self, field: &'static str) -> Bound {
+        Bound {
+            name: field,
+            label: label(field),
+            value: self.first(field),
+            error: self.error(field),
+            changed: self.changed(field),
+            left: self.left(field),
+        }
     }
 
     /// The error to show at a field.

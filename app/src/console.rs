@@ -427,6 +427,8 @@ pub enum MetricsAxis {
     Step,
     /// Wall clock.
     Clock,
+    /// Time in which steps were made: the clock without queues, starts and waits.
+    Active,
 }
 
 /// A curve, at most 2,000 points (lowest and highest of each bucket).

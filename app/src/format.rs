@@ -132,6 +132,11 @@ pub fn plural(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
+/// ` so far` after a sentence about what may still come; nothing once it has `ended`.
+pub const fn so_far(ended: bool) -> &'static str {
+    if ended { "" } else { " so far" }
+}
+
 /// `1st`, `2nd`, `3rd`, `11th`.
 pub fn ordinal(number: u32) -> String {
     let ending = match (number % 100, number % 10) {

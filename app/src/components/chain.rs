@@ -100,7 +100,7 @@ impl Context<'_> {
                     format::duration(self.chain.now.seconds_since(from))
                 )
             }
-            (None, _) => "not submitted yet".to_owned(),
+            (None, _) => story::not_submitted(view.attempt.state).to_owned(),
         };
         view! {
             <li
@@ -259,8 +259,10 @@ impl Context<'_> {
             .map(|i| &i.decision)
             .filter(|d| automatic && d.charged == Budget::TaskRestarts)
             .map(|d| Used { used: d.after, allowed: d.allowed.unwrap_or(d.after) });
-        let mut facts =
-            vec![next.submitted_at.map_or("not submitted yet".to_owned(), |at| format::clock(at, self.zone))];
+        let mut facts = vec![
+            next.submitted_at
+                .map_or(story::not_submitted(next.state).to_owned(), |at| format::clock(at, self.zone)),
+        ];
         if let (Some(from), Some(to)) = (next.submitted_at, next.started_at) {
             facts.push(format!("queued {}", format::duration(to.seconds_since(from))));
         }

@@ -5,30 +5,20 @@ use engine::ids::TaskId;
 use leptos::{ev, prelude::*, wasm_bindgen::JsCast, web_sys};
 
 use super::{
-    incident::IncidentNo,
-    plot::{self, Plot, WIDTH},
-    recoveries::{Recovery, lens_width},
+    marks,
+    plot::{self, Axis, Plot, WIDTH},
+    recoveries::Recovery,
 };
 use crate::{
     console::{MetricPoint, MetricsAxis, MetricsView},
-    format::{self, Zone},
+    format::{self, Zone, so_far},
     preferences::use_zone,
 };
 
 /// Height of the curve.
 const HEIGHT: f64 = 232.0;
 /// Room above it for the marks' numbers.
-const ABOVE: f64 = 28.0;
-/// Height of the curve in a lens.
-const LENS_HEIGHT: f64 = 56.0;
-/// Lenses that are drawn: the last ones.
-const LENSES: usize = 4;
-/// Marks closer than this, in percent, are one line.
-const LINE_ROOM: f64 = 0.4;
-/// A number needs this much room, in percent.
-const MARK_ROOM: f64 = 3.0;
-/// A mark's words need this much room, in percent.
-const FLAG_ROOM: f64 = 11.0;
+pub const ABOVE: f64 = 28.0;
 
 /// The curve with its marks.
 #[component]
@@ -44,26 +34,25 @@ pub fn LossChart(
     metric: String,
     /// Task ids in order, to name attempts by number.
     tasks: Vec<TaskId>,
+    /// The job has ended, so nothing more is to come.
+    ended: bool,
 ) -> impl IntoView {
     let zone = use_zone();
-    let Some(plot) = Plot::whole(&metrics.points, axis, HEIGHT) else {
-        return view! {
-            <p class="px-5 py-10 text-center text-ink-2">
-                {format!("No {metric} was printed so far. Steps are read from usual log formats, or exactly from lines like ")}
-                <code class="font-mono text-xs">"holdfast step=120 loss=0.71"</code> "."
-            </p>
-        }
-        .into_any();
+    let axis = Axis::of(axis, &metrics.points);
+    let Some(plot) = Plot::whole(&metrics.points, &axis, HEIGHT) else {
+        return nothing_printed(&metric, ended);
     };
     let summary = summary(&metrics.points, &metric);
-    let labels = (y_axis(&plot), x_axis(&plot, axis, zone));
-    let checkpoints = checkpoints(&plot, &metrics, axis);
-    let marks = marks(&plot, &recoveries, axis);
-    let height = plot.height;
-    let lines = plot.lines.iter().map(|line| curve(line.kept, &line.path)).collect_view();
-    let readable: Vec<MetricPoint> = metrics.points.into_iter().filter(|p| p.value.is_finite()).collect();
+    let drawing = drawing(&plot, &metrics, &recoveries, &axis, zone);
+    let cut = cut_words(&plot);
+    let readable: Vec<MetricPoint> = metrics.points.into_iter().filter(|p| plot::is_drawn(p.value)).collect();
     let chosen = RwSignal::new(None::<usize>);
-    let reader = Reader { points: StoredValue::new(readable), plot: StoredValue::new(plot), axis, chosen };
+    let reader = Reader {
+        points: StoredValue::new(readable),
+        plot: StoredValue::new(plot),
+        axis: StoredValue::new(axis),
+        chosen,
+    };
     let cross = move || reader.cross();
     let tasks = StoredValue::new(tasks);
     let readout = move || reader.words(&tasks.get_value(), &metric, zone);
@@ -77,21 +66,7 @@ pub fn LossChart(
                 on:keydown=move |event| reader.key(&event)
             >
                 <svg class="h-72 w-full overflow-visible" role="img" aria-label=summary>
-                    {labels.0}
-                    <svg
-                        x="0"
-                        y=ABOVE
-                        width="100%"
-                        height=height
-                        viewBox=format!("0 0 {WIDTH} {height}")
-                        preserveAspectRatio="none"
-                        overflow="visible"
-                    >
-                        {lines}
-                    </svg>
-                    {labels.1}
-                    {checkpoints}
-                    {marks}
+                    {drawing}
                     {cross}
                 </svg>
                 <div
@@ -103,9 +78,58 @@ pub fn LossChart(
             <p class="mt-1 min-h-4 text-xs text-ink-3" aria-live="polite">
                 {readout}
             </p>
+            {cut.map(|words| view! { <p class="text-xs text-ink-3">{words}</p> })}
         </div>
     }
     .into_any()
+}
+
+fn nothing_printed(metric: &str, ended: bool) -> AnyView {
+    let nothing = format!("No {metric} was printed{}. ", so_far(ended));
+    view! {
+        <p class="px-5 py-10 text-center text-ink-2">
+            {nothing} "Steps are read from usual log formats, or exactly from lines like "
+            <code class="font-mono text-xs">"holdfast step=120 loss=0.71"</code> "."
+        </p>
+    }
+    .into_any()
+}
+
+/// All that does not move: axes, lines, checkpoints, marks.
+fn drawing(plot: &Plot, metrics: &MetricsView, recoveries: &[Recovery], axis: &Axis, zone: Zone) -> AnyView {
+    let height = plot.height;
+    view! {
+        {y_axis(plot)}
+        <svg
+            x="0"
+            y=ABOVE
+            width="100%"
+            height=height
+            viewBox=format!("0 0 {WIDTH} {height}")
+            preserveAspectRatio="none"
+            overflow="visible"
+        >
+            {curves(plot)}
+        </svg>
+        {x_axis(plot, axis, zone)}
+        {checkpoints(plot, metrics, axis)}
+        {marks::of_recoveries(plot, recoveries, axis)}
+        {marks::of_cuts(plot)}
+    }
+    .into_any()
+}
+
+/// Said where values lie beyond the axis.
+fn cut_words(plot: &Plot) -> Option<String> {
+    let count = plot.cut.len() as u64;
+    (count > 0).then(|| {
+        format!(
+            "{} beyond {} to {}, marked by arrowheads at the edge; the table and the CSV hold them.",
+            format::plural(count, "value lies", "values lie"),
+            number(plot.y.low),
+            number(plot.y.high)
+        )
+    })
 }
 
 /// Reads values off the curve.
@@ -113,7 +137,7 @@ pub fn LossChart(
 struct Reader {
     points: StoredValue<Vec<MetricPoint>>,
     plot: StoredValue<Plot>,
-    axis: MetricsAxis,
+    axis: StoredValue<Axis>,
     chosen: RwSignal<Option<usize>>,
 }
 
@@ -144,7 +168,7 @@ impl Reader {
         let share = f64::from(event.offset_x()) / f64::from(width);
         let near = self.plot.with_value(|plot| {
             let at = plot.x.low + share * (plot.x.high - plot.x.low);
-            self.points.with_value(|points| nearest(points, at, self.axis))
+            self.axis.with_value(|axis| self.points.with_value(|points| nearest(points, at, axis)))
         });
         self.chosen.set(near);
     }
@@ -152,9 +176,8 @@ impl Reader {
     fn cross(&self) -> Option<AnyView> {
         let chosen = self.chosen.get()?;
         let point = self.points.with_value(|points| points.get(chosen).cloned())?;
-        let (x, y) = self.plot.with_value(|plot| {
-            (plot.left_percent(plot::position(&point, self.axis)), plot.top(point.value) + ABOVE)
-        });
+        let at = self.axis.with_value(|axis| axis.point(&point));
+        let (x, y) = self.plot.with_value(|plot| (plot.left_percent(at), plot.top(point.value) + ABOVE));
         let x = format!("{x:.2}%");
         Some(
             view! {
@@ -191,9 +214,28 @@ impl Reader {
 }
 
 /// The point nearest to a place on the axis; of equals the last.
-fn nearest(points: &[MetricPoint], at: f64, axis: MetricsAxis) -> Option<usize> {
-    let distance = |p: &MetricPoint| (plot::position(p, axis) - at).abs();
+fn nearest(points: &[MetricPoint], at: f64, axis: &Axis) -> Option<usize> {
+    let distance = |p: &MetricPoint| (axis.point(p) - at).abs();
     points.iter().enumerate().rev().min_by(|a, b| distance(a.1).total_cmp(&distance(b.1))).map(|(i, _)| i)
+}
+
+/// The lines; each ghost lies on a pale band of its own, so that it is seen where it and the kept line agree.
+pub fn curves(plot: &Plot) -> AnyView {
+    let bands = plot.lines.iter().filter(|line| !line.kept).map(|line| {
+        view! {
+            <path
+                class="fill-none stroke-ghost"
+                d=line.path.clone()
+                stroke-width="7"
+                stroke-opacity="0.25"
+                stroke-linejoin="round"
+                vector-effect="non-scaling-stroke"
+            />
+        }
+    });
+    let bands = bands.collect_view();
+    let lines = plot.lines.iter().map(|line| curve(line.kept, &line.path)).collect_view();
+    view! { {bands} {lines} }.into_any()
 }
 
 fn curve(kept: bool, path: &str) -> AnyView {
@@ -232,7 +274,7 @@ fn y_axis(plot: &Plot) -> AnyView {
         .into_any()
 }
 
-fn x_axis(plot: &Plot, axis: MetricsAxis, zone: Zone) -> AnyView {
+fn x_axis(plot: &Plot, axis: &Axis, zone: Zone) -> AnyView {
     let bottom = ABOVE + plot.height;
     let ticks = &plot.x.ticks;
     let covers = ticks.last().zip(ticks.first()).map_or(0.0, |(to, from)| to - from);
@@ -251,8 +293,9 @@ fn x_axis(plot: &Plot, axis: MetricsAxis, zone: Zone) -> AnyView {
                 "middle"
             };
             let class = if i % 3 == 0 { "fill-ink-3 text-xs" } else { "fill-ink-3 text-xs max-sm:hidden" };
-            let text = match axis {
+            let text = match axis.kind() {
                 MetricsAxis::Step => thousands(*tick),
+                MetricsAxis::Active => format::duration(*tick),
                 MetricsAxis::Clock => {
                     format::clock_within(covers, engine::time::Time((*tick * 1e6) as i64), zone)
                 }
@@ -308,16 +351,13 @@ pub fn number(value: f64) -> String {
     }
 }
 
-fn checkpoints(plot: &Plot, metrics: &MetricsView, axis: MetricsAxis) -> AnyView {
+fn checkpoints(plot: &Plot, metrics: &MetricsView, axis: &Axis) -> AnyView {
     let bottom = ABOVE + plot.height;
     // A tick every half percent is the most that can be told apart.
     let mut last = -1.0;
     let mut ticks = Vec::new();
     for checkpoint in &metrics.checkpoints {
-        let at = match axis {
-            MetricsAxis::Step => checkpoint.step as f64,
-            MetricsAxis::Clock => plot::seconds(checkpoint.at),
-        };
+        let at = axis.place(checkpoint.step, checkpoint.at);
         let percent = plot.left_percent(at);
         if (percent - last).abs() < 0.5 || at < plot.x.low || at > plot.x.high {
             continue;
@@ -329,99 +369,10 @@ fn checkpoints(plot: &Plot, metrics: &MetricsView, axis: MetricsAxis) -> AnyView
     ticks.into_iter().collect_view().into_any()
 }
 
-fn marks(plot: &Plot, recoveries: &[Recovery], axis: MetricsAxis) -> AnyView {
-    let mut places: Vec<(f64, &Recovery)> = recoveries
-        .iter()
-        .filter_map(|r| Some((r.position(axis)?, r)))
-        .filter(|(x, _)| (plot.x.low..=plot.x.high).contains(x))
-        .map(|(x, r)| (plot.left_percent(x), r))
-        .collect();
-    places.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // A line that cannot be told from the one before adds nothing.
-    places.dedup_by(|next, before| next.0 - before.0 < LINE_ROOM);
-    let bottom = ABOVE + plot.height;
-    let mut taken = f64::NEG_INFINITY;
-    let mut drawn = Vec::new();
-    for (i, (percent, recovery)) in places.iter().enumerate() {
-        let room = places.get(i + 1).map_or(100.0 + MARK_ROOM - percent, |next| next.0 - percent);
-        let flag = Flag::place(*percent, taken, room);
-        taken = flag.end(*percent).max(taken);
-        drawn.push(mark(*percent, recovery, flag, bottom));
-    }
-    drawn.into_iter().collect_view().into_any()
-}
-
-/// What stands above a mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flag {
-    /// Nothing: its neighbours leave no room.
-    None,
-    /// Its number, to the right.
-    Number,
-    /// Its number and words, to the right.
-    Right,
-    /// Its number and words, to the left.
-    Left,
-}
-
-impl Flag {
-    /// For a mark at `percent` with `room` to the next one, where everything left of `taken` is taken.
-    fn place(percent: f64, taken: f64, room: f64) -> Self {
-        if percent >= taken && room >= FLAG_ROOM {
-            Self::Right
-        } else if percent - FLAG_ROOM >= taken.max(0.0) {
-            Self::Left
-        } else if percent >= taken && room >= MARK_ROOM {
-            Self::Number
-        } else {
-            Self::None
-        }
-    }
-
-    /// How far it reaches.
-    fn end(self, percent: f64) -> f64 {
-        match self {
-            Self::None | Self::Left => percent,
-            Self::Number => percent + MARK_ROOM,
-            Self::Right => percent + FLAG_ROOM,
-        }
-    }
-}
-
-fn mark(percent: f64, recovery: &Recovery, flag: Flag, bottom: f64) -> AnyView {
-    let x = format!("{percent:.2}%");
-    let (class, dash) =
-        if recovery.in_place { ("stroke-violet", Some("1.5 3")) } else { ("stroke-ink-2", None) };
-    let (cx, text_x, anchor) = if flag == Flag::Left { (-12.0, -25.0, "end") } else { (12.0, 25.0, "start") };
-    let words = matches!(flag, Flag::Left | Flag::Right).then(|| {
-        view! {
-            <text class="fill-ink text-xs max-sm:hidden" x=text_x y="13" text-anchor=anchor>
-                {recovery.title().to_lowercase()}
-            </text>
-        }
-    });
-    let number = (flag != Flag::None).then(|| {
-        view! {
-            <svg x=x.clone() overflow="visible">
-                <circle class="fill-page stroke-edge" cx=cx cy="9" r="8" />
-                <text class="fill-ink text-[11px] font-medium" x=cx y="13" text-anchor="middle">
-                    {recovery.number}
-                </text>
-                {words}
-            </svg>
-        }
-    });
-    view! {
-        <line class=class stroke-dasharray=dash stroke-width="1.5" x1=x.clone() x2=x y1="22" y2=bottom />
-        {number}
-    }
-    .into_any()
-}
-
 /// The curve in a sentence, for those who do not see it.
 fn summary(points: &[MetricPoint], metric: &str) -> String {
-    let mut finite = points.iter().filter(|p| p.value.is_finite());
-    let Some(first) = finite.next() else { return format!("No {metric} yet") };
+    let mut finite = points.iter().filter(|p| plot::is_drawn(p.value));
+    let Some(first) = finite.next() else { return format!("No {metric}") };
     let last = finite.next_back().unwrap_or(first);
     let ghosts = points.iter().filter(|p| !p.kept).count() as u64;
     let again = if ghosts == 0 {
@@ -441,20 +392,21 @@ fn summary(points: &[MetricPoint], metric: &str) -> String {
 /// What the lines of the chart mean.
 #[component]
 pub fn ChartKey() -> impl IntoView {
-    let line = |class: &'static str, dash: Option<&'static str>, word: &'static str| {
-        view! {
-            <span class="inline-flex items-center gap-1.5">
-                <svg width="20" height="8" aria-hidden="true">
-                    <path class=class stroke-width="1.75" stroke-dasharray=dash d="M0 4H20" />
-                </svg>
-                {word}
-            </span>
-        }
-    };
     view! {
         <span class="inline-flex flex-wrap gap-x-3.5 gap-y-1 text-xs text-ink-3">
-            {line("fill-none stroke-kept", None, "kept")}
-            {line("fill-none stroke-ghost", Some("3 3"), "ghost: steps run twice")}
+            <span class="inline-flex items-center gap-1.5">
+                <svg width="20" height="8" aria-hidden="true">
+                    <path class="fill-none stroke-kept" stroke-width="1.75" d="M0 4H20" />
+                </svg>
+                "kept"
+            </span>
+            <span class="inline-flex items-center gap-1.5">
+                <svg width="20" height="8" aria-hidden="true">
+                    <path class="fill-none stroke-ghost" stroke-width="7" stroke-opacity="0.25" d="M0 4H20" />
+                    <path class="fill-none stroke-ghost" stroke-width="1.75" stroke-dasharray="3 3" d="M0 4H20" />
+                </svg>
+                "ghost: steps run twice"
+            </span>
             <span class="inline-flex items-center gap-1.5">
                 <svg width="8" height="12" aria-hidden="true">
                     <path class="stroke-edge" d="M4 3V9" />
@@ -465,80 +417,13 @@ pub fn ChartKey() -> impl IntoView {
     }
 }
 
-/// A closer look at each of the last recoveries, since ghosts are short on the whole axis.
-#[component]
-pub fn Lenses(
-    /// The points.
-    points: Vec<MetricPoint>,
-    /// All recoveries.
-    recoveries: Vec<Recovery>,
-) -> impl IntoView {
-    let first = recoveries.len().saturating_sub(LENSES);
-    let last = &recoveries[first..];
-    if last.is_empty() || points.is_empty() {
-        return ().into_any();
-    }
-    let width = lens_width(last);
-    let lenses = last.iter().map(|r| lens(&points, r, width)).collect_view();
-    let label = format!("Around each recovery, {} steps", format::count(width as u64));
-    view! {
-        <ol
-            class="grid grid-cols-[repeat(auto-fill,minmax(min(20rem,100%),1fr))] overflow-hidden"
-            aria-label=label
-        >
-            {lenses}
-        </ol>
-    }
-    .into_any()
-}
-
-fn lens(points: &[MetricPoint], recovery: &Recovery, width: f64) -> AnyView {
-    let back = recovery.position(MetricsAxis::Step).unwrap_or(0.0);
-    let from = (back - width / 3.0).max(0.0);
-    let to = from + width;
-    let plot = Plot::part(points, from, to, LENS_HEIGHT);
-    let percent = |x: f64| (x - from) / width * 100.0;
-    let reached = recovery.reached.map(|s| s as f64).filter(|s| *s <= to && *s > back);
-    let (class, dash) =
-        if recovery.in_place { ("stroke-violet", Some("1.5 3")) } else { ("stroke-ink-2", None) };
-    let x = format!("{:.2}%", percent(back));
-    let words = recovery.words();
-    view! {
-        <li class="-ml-px min-w-0 border-t border-l border-hair px-5 pt-3 pb-3.5">
-            <h3 class="flex items-center gap-2">
-                <IncidentNo number=recovery.number />
-                {recovery.title()}
-            </h3>
-            <p class="text-xs text-ink-3">{words.clone()}</p>
-            <svg class="mt-2 h-[84px] w-full overflow-visible" role="img" aria-label=words>
-                <line class="stroke-edge" x1="0" x2="100%" y1="64.5" y2="64.5" />
-                {reached.map(|to| view! {
-                    <rect class="fill-hover" x=x.clone() width=format!("{:.2}%", percent(to) - percent(back)) height="64" />
-                })}
-                <line class=class stroke-width="1.5" stroke-dasharray=dash x1=x.clone() x2=x.clone() y1="0" y2="64" />
-                {plot.map(|plot| view! {
-                    <svg y="4" width="100%" height=LENS_HEIGHT viewBox=format!("0 0 {WIDTH} {LENS_HEIGHT}") preserveAspectRatio="none" overflow="visible">
-                        {plot.lines.iter().map(|line| curve(line.kept, &line.path)).collect_view()}
-                    </svg>
-                })}
-                <text class="fill-ink-3 text-xs" x=x.clone() y="80" text-anchor="middle">
-                    {format::count(back as u64)}
-                </text>
-                {reached.map(|to| view! {
-                    <text class="fill-ink-3 text-xs" x=format!("{:.2}%", percent(to)) y="80" text-anchor="start" dx="18">
-                        {format::count(to as u64)}
-                    </text>
-                })}
-            </svg>
-        </li>
-    }
-    .into_any()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{components::recoveries::recoveries, samples};
+    use crate::{
+        components::{lenses::Lenses, recoveries::recoveries},
+        samples,
+    };
 
     #[test]
     fn the_chart_reads_without_script() {
@@ -549,7 +434,7 @@ mod tests {
         let all = recoveries.clone();
         let html = Owner::new().with(|| {
             view! {
-                <LossChart metrics recoveries axis=MetricsAxis::Step metric="loss" tasks />
+                <LossChart metrics recoveries axis=MetricsAxis::Step metric="loss" tasks ended=false />
                 <Lenses points recoveries=all />
             }
             .to_html()
@@ -561,19 +446,24 @@ mod tests {
 
     #[test]
     fn a_chart_without_a_point_says_what_is_read() {
-        let metrics = MetricsView { points: Vec::new(), checkpoints: Vec::new() };
-        let html = Owner::new().with(|| {
-            view! { <LossChart metrics recoveries=Vec::new() axis=MetricsAxis::Clock metric="loss" tasks=Vec::new() /> }.to_html()
-        });
-        assert!(html.contains("No loss was printed so far") && !html.contains("<path"), "{html}");
+        for (ended, says) in [(false, "No loss was printed so far. "), (true, "No loss was printed. ")] {
+            let metrics = MetricsView { points: Vec::new(), checkpoints: Vec::new() };
+            let html = Owner::new().with(|| {
+                view! { <LossChart metrics recoveries=Vec::new() axis=MetricsAxis::Clock metric="loss" tasks=Vec::new() ended /> }.to_html()
+            });
+            assert!(html.contains(says) && !html.contains("<path"), "{html}");
+        }
     }
 
     #[test]
-    fn neighbours_make_room_for_each_other() {
-        assert_eq!(Flag::place(86.7, 60.0, 2.2), Flag::Left, "the next one is near");
-        assert_eq!(Flag::place(88.9, 86.7, 14.1), Flag::Right);
-        assert_eq!(Flag::place(1.0, f64::NEG_INFINITY, 2.0), Flag::None, "no words beyond the left edge");
-        assert_eq!(Flag::place(40.0, 35.0, 4.0), Flag::Number);
+    fn cut_values_are_marked_and_told() {
+        let chain = samples::chain();
+        let mut metrics = samples::metrics(&chain);
+        metrics.points[5].value = 1e15;
+        let html = Owner::new().with(|| {
+            view! { <LossChart metrics recoveries=Vec::new() axis=MetricsAxis::Active metric="loss" tasks=Vec::new() ended=true /> }.to_html()
+        });
+        assert!(html.contains("1 value lies beyond") && html.contains("fill-red"), "{html}");
     }
 
     #[test]

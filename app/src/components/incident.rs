@@ -17,6 +17,7 @@ use super::{
     when::ClockTime,
 };
 use crate::{
+    console::ChainView,
     format::{self, Zone},
     paths,
     preferences::use_zone,
@@ -42,8 +43,9 @@ pub fn IncidentNo(
 }
 
 /// One incident as a record that unfolds.
-pub fn incident(job: &JobId, numbered: Numbered<'_>, open: bool, per_gpu: bool) -> AnyView {
+pub fn incident(chain: &ChainView, numbered: Numbered<'_>, open: bool, per_gpu: bool) -> AnyView {
     let zone = use_zone();
+    let (job, over) = (&chain.job_id, chain.state.is_terminal());
     let Numbered { number, attempt, incident } = numbered;
     let task = &attempt.attempt.task_id;
     view! {
@@ -71,7 +73,7 @@ pub fn incident(job: &JobId, numbered: Numbered<'_>, open: bool, per_gpu: bool) 
                     <dt>"Budget"</dt>
                     <dd>{story::budget_words(&incident.decision)}</dd>
                     <dt>"Clock"</dt>
-                    <dd>{clock(incident, zone)}</dd>
+                    <dd>{clock(incident, over, zone)}</dd>
                     <dt>"Cost"</dt>
                     <dd>{cost(incident, per_gpu)}</dd>
                     {incident.hint.as_ref().map(|hint| view! {
@@ -204,7 +206,7 @@ fn why(incident: &IncidentRecord) -> AnyView {
 }
 
 /// Four moments on a line; what has not come yet says so.
-fn clock(incident: &IncidentRecord, zone: Zone) -> AnyView {
+fn clock(incident: &IncidentRecord, over: bool, zone: Zone) -> AnyView {
     let clock = incident.clock;
     let order = if incident.decision.action == Action::RestartInPlace { "ordered" } else { "submitted" };
     let moments = [
@@ -213,7 +215,7 @@ fn clock(incident: &IncidentRecord, zone: Zone) -> AnyView {
         (clock.resources_at, "resources"),
         (clock.first_step_at, "first step"),
     ];
-    let ended = !matches!(incident.decision.action, Action::RestartInPlace | Action::Resubmit);
+    let ended = over || !matches!(incident.decision.action, Action::RestartInPlace | Action::Resubmit);
     let one = |(at, word): (Option<Time>, &'static str)| {
         let dot = if at.is_some() {
             "before:bg-ink-2"
@@ -265,7 +267,7 @@ fn cost(incident: &IncidentRecord, per_gpu: bool) -> AnyView {
     let total = positive(cost.accelerator_seconds).map(|s| device_time(s, per_gpu));
     let queue = positive(cost.queue_seconds).map(|s| format!("; queued {}", format::duration(s)));
     if parts.is_empty() && total.is_none() {
-        return view! { <span class="text-ink-3">"not known yet"</span> }.into_any();
+        return view! { <span class="text-ink-3">"not known"</span> }.into_any();
     }
     view! {
         {parts.join(" + ")} {total.map(|total| view! { " = " <b>{total}</b> })} {queue}
@@ -307,7 +309,7 @@ mod tests {
 
     fn html(chain: &ChainView, number: usize) -> String {
         let all = story::incidents(chain);
-        Owner::new().with(|| incident(&chain.job_id, all[number - 1], true, true).to_html())
+        Owner::new().with(|| incident(chain, all[number - 1], true, true).to_html())
     }
 
     #[test]

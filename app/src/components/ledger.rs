@@ -6,8 +6,11 @@ use leptos::prelude::*;
 use super::incident::device_time;
 use crate::format;
 
-/// The parts of a ledger in order: word, class and pattern of its fill, seconds.
-fn parts(ledger: &Ledger) -> Vec<(&'static str, &'static str, &'static str, f64)> {
+/// Its word, class and pattern of its fill, seconds.
+type Part = (&'static str, &'static str, &'static str, f64);
+
+/// The parts of a ledger in order.
+fn parts(ledger: &Ledger) -> Vec<Part> {
     let all = [
         ("kept", "fill-kept", "", ledger.kept),
         ("standing still", "", "url(#h-still)", ledger.stalled),
@@ -45,8 +48,49 @@ pub fn TimeLedger(
     let ettr = ledger.ettr.filter(|e| e.is_finite());
     let words: Vec<String> =
         parts.iter().map(|(word, _, _, s)| format!("{word} {}", format::percent(s / held))).collect();
+    view! {
+        <h3>{title}</h3>
+        <p class="text-ink-3">
+            {match ettr {
+                Some(ettr) => format!("ETTR {}: kept of the time holding {what}", format::percent(ettr)),
+                None => "ETTR is not known".to_owned(),
+            }}
+        </p>
+        <svg class="my-1.5 h-2 w-full overflow-hidden rounded-xs" role="img" aria-label=words.join(", ")>
+            {bar(&parts, held)}
+        </svg>
+        <table class="w-full">
+            <caption class="unseen">"Time ledger"</caption>
+            <thead class="unseen">
+                <tr>
+                    <th scope="col">"Use"</th>
+                    <th scope="col">"Time"</th>
+                    <th scope="col">"Share"</th>
+                </tr>
+            </thead>
+            <tbody>
+                {rows(&parts, held, per_gpu)} <tr class="border-t border-hair font-semibold">
+                    <th scope="row" class="pt-1.5 font-semibold">
+                        {format!("{what} held")}
+                    </th>
+                    <td class="pt-1.5 pl-3 text-right whitespace-nowrap">{device_time(held, per_gpu)}</td>
+                    <td></td>
+                </tr>
+            </tbody>
+        </table>
+        {(ledger.queued_seconds > 0.0)
+            .then(|| {
+                let text = format!("Queued {} besides, holding none.", format::duration(ledger.queued_seconds));
+                view! { <p class="mt-1 text-xs text-ink-3">{text}</p> }
+            })}
+    }
+    .into_any()
+}
+
+/// The parts side by side.
+fn bar(parts: &[Part], held: f64) -> AnyView {
     let mut left = 0.0;
-    let bar = parts
+    parts
         .iter()
         .map(|(_, class, fill, s)| {
             let (x, width) = (left, s / held * 100.0);
@@ -61,8 +105,12 @@ pub fn TimeLedger(
                 />
             }
         })
-        .collect_view();
-    let rows = parts
+        .collect_view()
+        .into_any()
+}
+
+fn rows(parts: &[Part], held: f64, per_gpu: bool) -> AnyView {
+    parts
         .iter()
         .map(|(word, class, fill, s)| {
             view! {
@@ -80,44 +128,8 @@ pub fn TimeLedger(
                 </tr>
             }
         })
-        .collect_view();
-    view! {
-        <h3>{title}</h3>
-        <p class="text-ink-3">
-            {match ettr {
-                Some(ettr) => format!("ETTR {}: kept of the time holding {what}", format::percent(ettr)),
-                None => "ETTR is not known yet".to_owned(),
-            }}
-        </p>
-        <svg class="my-1.5 h-2 w-full overflow-hidden rounded-xs" role="img" aria-label=words.join(", ")>
-            {bar}
-        </svg>
-        <table class="w-full">
-            <caption class="unseen">"Time ledger"</caption>
-            <thead class="unseen">
-                <tr>
-                    <th scope="col">"Use"</th>
-                    <th scope="col">"Time"</th>
-                    <th scope="col">"Share"</th>
-                </tr>
-            </thead>
-            <tbody>
-                {rows} <tr class="border-t border-hair font-semibold">
-                    <th scope="row" class="pt-1.5 font-semibold">
-                        {format!("{what} held")}
-                    </th>
-                    <td class="pt-1.5 pl-3 text-right whitespace-nowrap">{device_time(held, per_gpu)}</td>
-                    <td></td>
-                </tr>
-            </tbody>
-        </table>
-        {(ledger.queued_seconds > 0.0)
-            .then(|| {
-                let text = format!("Queued {} besides, holding none.", format::duration(ledger.queued_seconds));
-                view! { <p class="mt-1 text-xs text-ink-3">{text}</p> }
-            })}
-    }
-    .into_any()
+        .collect_view()
+        .into_any()
 }
 
 #[cfg(test)]

@@ -76,42 +76,116 @@ pub struct Line {
     pub path: String,
 }
 
+/// A value beyond the vertical axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cut {
+    /// Where on the horizontal axis.
+    pub x: f64,
+    /// Above the upper end; false is below the lower.
+    pub above: bool,
+}
+
+/// A horizontal axis, which knows where points and moments lie on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    kind: MetricsAxis,
+    /// When each launch made steps, in seconds since 1970: only the active axis needs them.
+    spans: Vec<(f64, f64)>,
+}
+
+impl Axis {
+    /// The axis of these points.
+    pub fn of(kind: MetricsAxis, points: &[MetricPoint]) -> Self {
+        let mut spans: Vec<(f64, f64)> = Vec::new();
+        if kind == MetricsAxis::Active {
+            for launch in points.chunk_by(same_launch) {
+                spans.extend(ends(launch.iter().map(|p| seconds(p.at))));
+            }
+        }
+        Self { kind, spans }
+    }
+
+    /// What it measures.
+    pub const fn kind(&self) -> MetricsAxis {
+        self.kind
+    }
+
+    /// Where a point lies.
+    pub fn point(&self, point: &MetricPoint) -> f64 {
+        self.place(point.step, point.at)
+    }
+
+    /// Where a step that was made at a time lies.
+    pub fn place(&self, step: u64, at: Time) -> f64 {
+        match self.kind {
+            MetricsAxis::Step => step as f64,
+            MetricsAxis::Clock | MetricsAxis::Active => self.moment(at),
+        }
+    }
+
+    /// Where a moment lies on an axis of time.
+    pub fn moment(&self, at: Time) -> f64 {
+        let at = seconds(at);
+        match self.kind {
+            MetricsAxis::Active => self.spans.iter().map(|(from, to)| at.clamp(*from, *to) - from).sum(),
+            MetricsAxis::Step | MetricsAxis::Clock => at,
+        }
+    }
+
+    fn scale(&self, points: &[&MetricPoint]) -> Option<Scale> {
+        let (first, last) = ends(points.iter().map(|p| self.point(p)))?;
+        Some(match self.kind {
+            MetricsAxis::Step => Scale::round(0.0, last.max(1.0), 9),
+            MetricsAxis::Clock => clock_scale(first, last),
+            MetricsAxis::Active => clock_scale(0.0, last.max(1.0)),
+        })
+    }
+}
+
+fn same_launch(a: &MetricPoint, b: &MetricPoint) -> bool {
+    a.task_id == b.task_id && a.launch == b.launch
+}
+
 /// A curve, ready to be drawn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
-    /// The horizontal axis: steps, or seconds since 1970.
+    /// The horizontal axis: steps, seconds since 1970, or seconds in which steps were made.
     pub x: Scale,
     /// The vertical axis.
     pub y: Scale,
-    /// Ghosts first, so that the kept line lies on top.
+    /// Kept lines first: ghosts are dashed, so what lies below them shows through.
     pub lines: Vec<Line>,
+    /// Values beyond the vertical axis, drawn at its ends.
+    pub cut: Vec<Cut>,
     /// Height of the drawing in its own units.
     pub height: f64,
 }
 
 impl Plot {
     /// The whole curve; none where no point has a number.
-    pub fn whole(points: &[MetricPoint], axis: MetricsAxis, height: f64) -> Option<Self> {
+    pub fn whole(points: &[MetricPoint], axis: &Axis, height: f64) -> Option<Self> {
         let points = finite(points);
-        let (low, high) = ends(points.iter().map(|p| p.value))?;
-        let (first, last) = ends(points.iter().map(|p| position(p, axis)))?;
-        let x = match axis {
-            MetricsAxis::Step => Scale::round(0.0, last.max(1.0), 9),
-            MetricsAxis::Clock => clock_scale(first, last),
-        };
+        let (low, high) = usual(points.iter().map(|p| p.value).collect())?;
+        let x = axis.scale(&points)?;
         let y = Scale::round(low, high, 4);
-        Some(Self { lines: lines(&points, axis, &x, &y, height), x, y, height })
+        let cut = points
+            .iter()
+            .filter(|p| p.value > y.high || p.value < y.low)
+            .map(|p| Cut { x: axis.point(p), above: p.value > y.high })
+            .collect();
+        Some(Self { lines: lines(&points, axis, &x, &y, height), x, y, cut, height })
     }
 
     /// The part of the curve between two steps; none where nothing was made there.
     pub fn part(points: &[MetricPoint], from: f64, to: f64, height: f64) -> Option<Self> {
         let points: Vec<&MetricPoint> =
             finite(points).into_iter().filter(|p| (from..=to).contains(&(p.step as f64))).collect();
-        let (low, high) = ends(points.iter().map(|p| p.value))?;
+        let (low, high) = usual(points.iter().map(|p| p.value).collect())?;
         let margin = ((high - low) * 0.12).max(f64::EPSILON);
         let x = Scale::exact(from, to);
         let y = Scale::exact(low - margin, high + margin);
-        Some(Self { lines: lines(&points, MetricsAxis::Step, &x, &y, height), x, y, height })
+        let axis = Axis::of(MetricsAxis::Step, &[]);
+        Some(Self { lines: lines(&points, &axis, &x, &y, height), x, y, cut: Vec::new(), height })
     }
 
     /// Where a value lies on the horizontal axis, in percent.
@@ -122,14 +196,6 @@ impl Plot {
     /// Where a value lies from the top, in units of the height.
     pub fn top(&self, y: f64) -> f64 {
         (1.0 - self.y.share(y)) * self.height
-    }
-}
-
-/// Where a point lies on an axis, as a number.
-pub fn position(point: &MetricPoint, axis: MetricsAxis) -> f64 {
-    match axis {
-        MetricsAxis::Step => point.step as f64,
-        MetricsAxis::Clock => seconds(point.at),
     }
 }
 
@@ -146,8 +212,31 @@ fn clock_scale(first: f64, last: f64) -> Scale {
     Scale { low: first, high: last, ticks }
 }
 
+/// Whether a value can be drawn and compared: beyond this size differences overflow.
+pub fn is_drawn(value: f64) -> bool {
+    value.abs() < 1e300
+}
+
 fn finite(points: &[MetricPoint]) -> Vec<&MetricPoint> {
-    points.iter().filter(|p| p.value.is_finite()).collect()
+    points.iter().filter(|p| is_drawn(p.value)).collect()
+}
+
+/// The range that is worth its room. Values that lie beyond the middle 96 % by more than ten times their range, and by more
+/// than four times their size, are cut off, so that one absurd value does not flatten all others. A loss that falls steeply
+/// at first is kept whole: from the logarithm of a vocabulary, 11, to 2.5 it is 4.4 times as large.
+fn usual(mut values: Vec<f64>) -> Option<(f64, f64)> {
+    // Of fewer none can be called unusual.
+    const ENOUGH: usize = 8;
+    let whole = ends(values.iter().copied())?;
+    if values.len() < ENOUGH {
+        return Some(whole);
+    }
+    values.sort_by(f64::total_cmp);
+    // Rounded so that at least one value lies outside at each end.
+    let outside = (values.len() / 50).max(1);
+    let (low, high) = (values[outside], values[values.len() - 1 - outside]);
+    let reach = (10.0 * (high - low)).max(4.0 * high.abs().max(low.abs()));
+    ends(values.into_iter().filter(|value| (low - reach..=high + reach).contains(value)))
 }
 
 /// The lowest and the highest of some numbers.
@@ -163,16 +252,16 @@ struct Run<'a> {
 }
 
 /// Splits the points into lines. A kept line goes on over launches on the step axis, where they meet, and breaks
-/// on the clock, where they do not; it also breaks rather than run backwards.
-fn runs<'a>(points: &[&'a MetricPoint], axis: MetricsAxis) -> Vec<Run<'a>> {
+/// on axes of time, where they do not; it also breaks rather than run backwards.
+fn runs<'a>(points: &[&'a MetricPoint], axis: &Axis) -> Vec<Run<'a>> {
     let mut kept: Vec<Run<'a>> = Vec::new();
     let mut ghosts: Vec<Run<'a>> = Vec::new();
     let mut before: Option<&'a MetricPoint> = None;
     for point in points.iter().copied() {
-        let same_launch = |p: &MetricPoint| p.task_id == point.task_id && p.launch == point.launch;
-        let forwards = |p: &MetricPoint| position(p, axis) <= position(point, axis);
+        let same_launch = |p: &MetricPoint| same_launch(p, point);
+        let forwards = |p: &MetricPoint| axis.point(p) <= axis.point(point);
         if point.kept {
-            let joins = |p: &MetricPoint| forwards(p) && (axis == MetricsAxis::Step || same_launch(p));
+            let joins = |p: &MetricPoint| forwards(p) && (axis.kind == MetricsAxis::Step || same_launch(p));
             match kept.last_mut().filter(|run| run.points.last().is_some_and(|p| joins(p))) {
                 Some(run) => run.points.push(point),
                 None => kept.push(Run { kept: true, points: vec![point] }),
@@ -190,10 +279,10 @@ fn runs<'a>(points: &[&'a MetricPoint], axis: MetricsAxis) -> Vec<Run<'a>> {
         }
         before = Some(point);
     }
-    ghosts.into_iter().chain(kept).collect()
+    kept.into_iter().chain(ghosts).collect()
 }
 
-fn lines(points: &[&MetricPoint], axis: MetricsAxis, x: &Scale, y: &Scale, height: f64) -> Vec<Line> {
+fn lines(points: &[&MetricPoint], axis: &Axis, x: &Scale, y: &Scale, height: f64) -> Vec<Line> {
     let runs = runs(points, axis);
     let total: usize = runs.iter().map(|run| run.points.len()).sum();
     runs.iter()
@@ -227,10 +316,10 @@ fn thin<'a>(points: &[&'a MetricPoint], room: usize) -> Vec<&'a MetricPoint> {
         .collect()
 }
 
-fn path(points: &[&MetricPoint], axis: MetricsAxis, x: &Scale, y: &Scale, height: f64) -> String {
+fn path(points: &[&MetricPoint], axis: &Axis, x: &Scale, y: &Scale, height: f64) -> String {
     let mut d = String::with_capacity(points.len() * 12 + 8);
     for (i, point) in points.iter().enumerate() {
-        let left = x.share(position(point, axis)) * WIDTH;
+        let left = x.share(axis.point(point)) * WIDTH;
         let top = (1.0 - y.share(point.value)) * height;
         d.push_str(if i == 0 { "M" } else { " " });
         d.push_str(&format!("{left:.1},{top:.1}"));
@@ -266,6 +355,10 @@ mod tests {
         points
     }
 
+    fn whole(points: &[MetricPoint], axis: MetricsAxis) -> Option<Plot> {
+        Plot::whole(points, &Axis::of(axis, points), 200.0)
+    }
+
     fn coordinates(line: &Line) -> Vec<(f64, f64)> {
         line.path
             .trim_start_matches('M')
@@ -277,8 +370,8 @@ mod tests {
 
     #[test]
     fn no_line_runs_backwards() {
-        for axis in [MetricsAxis::Step, MetricsAxis::Clock] {
-            for line in Plot::whole(&resumed(), axis, 200.0).unwrap().lines {
+        for axis in [MetricsAxis::Step, MetricsAxis::Clock, MetricsAxis::Active] {
+            for line in whole(&resumed(), axis).unwrap().lines {
                 let xs: Vec<f64> = coordinates(&line).iter().map(|(x, _)| *x).collect();
                 assert!(xs.is_sorted(), "{axis:?} {}", line.path);
             }
@@ -287,7 +380,7 @@ mod tests {
 
     #[test]
     fn steps_that_were_made_again_are_ghosts_that_leave_the_kept_line() {
-        let plot = Plot::whole(&resumed(), MetricsAxis::Step, 200.0).unwrap();
+        let plot = whole(&resumed(), MetricsAxis::Step).unwrap();
         let ghosts: Vec<_> = plot.lines.iter().filter(|line| !line.kept).collect();
         assert_eq!(ghosts.len(), 2);
         // 10 ghost points and the kept one where they leave.
@@ -298,7 +391,7 @@ mod tests {
 
     #[test]
     fn on_the_clock_launches_do_not_join() {
-        let plot = Plot::whole(&resumed(), MetricsAxis::Clock, 200.0).unwrap();
+        let plot = whole(&resumed(), MetricsAxis::Clock).unwrap();
         assert_eq!(plot.lines.iter().filter(|line| line.kept).count(), 3);
     }
 
@@ -312,7 +405,7 @@ mod tests {
                 point("t-1", launch, s, at, 1.0, s < first + 10 || launch == 10)
             }));
         }
-        let plot = Plot::whole(&points, MetricsAxis::Step, 200.0).unwrap();
+        let plot = whole(&points, MetricsAxis::Step).unwrap();
         assert_eq!(plot.lines.iter().filter(|line| !line.kept).count(), 10);
     }
 
@@ -321,17 +414,17 @@ mod tests {
         let mut points = resumed();
         points[3].value = f64::NAN;
         points[8].value = f64::INFINITY;
-        for line in Plot::whole(&points, MetricsAxis::Step, 200.0).unwrap().lines {
+        for line in whole(&points, MetricsAxis::Step).unwrap().lines {
             assert!(!line.path.contains("NaN") && !line.path.contains("inf"), "{}", line.path);
         }
-        assert_eq!(Plot::whole(&[point("t-1", 0, 1, 1, f64::NAN, true)], MetricsAxis::Step, 200.0), None);
+        assert_eq!(whole(&[point("t-1", 0, 1, 1, f64::NAN, true)], MetricsAxis::Step), None);
     }
 
     #[test]
     fn nothing_gives_nothing_and_one_point_gives_a_dot() {
-        assert_eq!(Plot::whole(&[], MetricsAxis::Step, 200.0), None);
-        for axis in [MetricsAxis::Step, MetricsAxis::Clock] {
-            let plot = Plot::whole(&[point("t-1", 0, 7, 9, 0.5, true)], axis, 200.0).unwrap();
+        assert_eq!(whole(&[], MetricsAxis::Step), None);
+        for axis in [MetricsAxis::Step, MetricsAxis::Clock, MetricsAxis::Active] {
+            let plot = whole(&[point("t-1", 0, 7, 9, 0.5, true)], axis).unwrap();
             assert_eq!(plot.lines.len(), 1);
             assert!(plot.lines[0].path.ends_with("h0.01") && !plot.lines[0].path.contains("NaN"));
         }
@@ -341,7 +434,7 @@ mod tests {
     fn many_points_are_thinned_and_keep_their_extremes() {
         let mut points: Vec<_> = (0..20_000).map(|s| point("t-1", 0, s, s as i64, 1.0, true)).collect();
         points[777].value = 9.0;
-        let plot = Plot::whole(&points, MetricsAxis::Step, 200.0).unwrap();
+        let plot = whole(&points, MetricsAxis::Step).unwrap();
         let drawn: Vec<_> = plot.lines.iter().flat_map(coordinates).collect();
         assert!(drawn.len() <= MAX_POINTS, "{}", drawn.len());
         let peak = format!("{:.1}", plot.top(9.0)).parse::<f64>().unwrap();
@@ -358,6 +451,42 @@ mod tests {
         assert!(flat.low < flat.high && flat.ticks.len() >= 2);
         let clock = clock_scale(1_000.0, 8_200.0);
         assert!(clock.ticks.iter().all(|t| t % 1_800.0 == 0.0) && !clock.ticks.is_empty());
+    }
+
+    #[test]
+    fn one_absurd_value_does_not_flatten_the_others() {
+        let mut points: Vec<_> =
+            (0..200).map(|s| point("t-1", 0, s, s as i64, 4.0 - s as f64 / 100.0, true)).collect();
+        let before = whole(&points, MetricsAxis::Step).unwrap();
+        points[120].value = 1e12;
+        points[121].value = -1e9;
+        points[122].value = f64::MAX;
+        let plot = whole(&points, MetricsAxis::Step).unwrap();
+        assert_eq!(plot.y, before.y);
+        assert_eq!(plot.cut, [Cut { x: 120.0, above: true }, Cut { x: 121.0, above: false }]);
+        assert_eq!((plot.top(1e12), plot.top(-1e9)), (0.0, 200.0));
+    }
+
+    #[test]
+    fn a_loss_that_falls_steeply_and_few_values_are_kept_whole() {
+        let falling: Vec<_> =
+            (1..=500).map(|s| point("t-1", 0, s, s as i64, 2.0 + 9.0 / s as f64, true)).collect();
+        assert_eq!(whole(&falling, MetricsAxis::Step).unwrap().cut, []);
+        let few: Vec<_> = (1..=5).map(|s| point("t-1", 0, s, s as i64, 10f64.powi(s as i32), true)).collect();
+        assert_eq!(whole(&few, MetricsAxis::Step).unwrap().cut, []);
+    }
+
+    #[test]
+    fn active_time_leaves_out_what_lies_between_launches() {
+        let points = resumed();
+        let axis = Axis::of(MetricsAxis::Active, &points);
+        // Steps from 1 to 40 s, 91 to 130 s and 261 to 290 s: 39, 39 and 29 s.
+        for (at, want) in
+            [(0, 0.0), (40, 39.0), (60, 39.0), (91, 39.0), (130, 78.0), (290, 107.0), (999, 107.0)]
+        {
+            assert_eq!(axis.moment(Time(at * 1_000_000)), want, "{at}");
+        }
+        assert_eq!(whole(&points, MetricsAxis::Active).unwrap().x.high, 107.0);
     }
 
     #[test]

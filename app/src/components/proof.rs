@@ -88,12 +88,13 @@ fn rows<'a>(chain: &'a ChainView, shown: &[u32]) -> Vec<Row<'a>> {
 
 fn row_view(row: &Row<'_>, world_size: u32, zone: Zone) -> AnyView {
     let proof = &row.launch.proof;
+    let cells = Cells { ended: row.launch.ended_at.is_some(), zone };
     let kind = if row.launch.number == 0 { "resubmitted" } else { "in place" };
     let expects = |what: &str, step: Option<u64>| {
         step.map(|s| format!("{what} {}", format::count(s))).unwrap_or_default()
     };
     let step = |step: Option<u64>| step.map(format::count).unwrap_or_default();
-    let resources = cell(
+    let resources = cells.cell(
         proof.resources.ok,
         if proof.resources.ready > 0 {
             format!("{} of {world_size}", proof.resources.ready)
@@ -102,28 +103,24 @@ fn row_view(row: &Row<'_>, world_size: u32, zone: Zone) -> AnyView {
         },
         proof.resources.at,
         format!("needs {}", format::plural(u64::from(world_size), "process", "processes")),
-        zone,
     );
-    let checkpoint = cell(
+    let checkpoint = cells.cell(
         proof.checkpoint.ok,
         step(proof.checkpoint.step),
         proof.checkpoint.at,
         expects("expects", proof.checkpoint.expected),
-        zone,
     );
-    let progress = cell(
+    let progress = cells.cell(
         proof.progress.ok,
         step(proof.progress.step),
         proof.progress.at,
         expects("must pass", row.reached),
-        zone,
     );
-    let saved = cell(
+    let saved = cells.cell(
         proof.new_checkpoint.ok,
         step(proof.new_checkpoint.step),
         proof.new_checkpoint.at,
         String::new(),
-        zone,
     );
     let (word, note) = verdict_words(row.launch, row.redone);
     let tone = match proof.verdict {
@@ -149,20 +146,36 @@ fn row_view(row: &Row<'_>, world_size: u32, zone: Zone) -> AnyView {
     .into_any()
 }
 
-/// One check: its mark and word, the value, and below it when, or what it waits for.
-fn cell(ok: Option<bool>, value: String, at: Option<Time>, waits_for: String, zone: Zone) -> AnyView {
-    let below =
-        at.map(|at| format::clock(at, zone)).unwrap_or(if ok.is_none() { waits_for } else { String::new() });
-    let mark = match ok {
-        Some(true) => view! { <Bare tone=Tone::Green mark=Mark::Ok text="ok" /> }.into_any(),
-        Some(false) => view! { <Bare tone=Tone::Red mark=Mark::Failed text="failed" /> }.into_any(),
-        None => view! { <Bare tone=Tone::Grey mark=Mark::NotYet text="not yet" /> }.into_any(),
-    };
-    view! {
-        <span class="inline-flex gap-1.5 whitespace-nowrap">{mark} {value}</span>
-        <small class=format!("{} pl-4.5 whitespace-nowrap", class::SMALL)>{below}</small>
+/// How the check of one launch is written.
+#[derive(Clone, Copy)]
+struct Cells {
+    /// The launch has ended, so nothing more is to come.
+    ended: bool,
+    zone: Zone,
+}
+
+impl Cells {
+    /// One check: its mark and word, the value, and below it when, or what it waits for.
+    fn cell(self, ok: Option<bool>, value: String, at: Option<Time>, waits_for: String) -> AnyView {
+        let below = at.map(|at| format::clock(at, self.zone)).unwrap_or(if ok.is_none() {
+            waits_for
+        } else {
+            String::new()
+        });
+        let mark = match ok {
+            Some(true) => view! { <Bare tone=Tone::Green mark=Mark::Ok text="ok" /> }.into_any(),
+            Some(false) => view! { <Bare tone=Tone::Red mark=Mark::Failed text="failed" /> }.into_any(),
+            None => {
+                let text = if self.ended { "not reached" } else { "not yet" };
+                view! { <Bare tone=Tone::Grey mark=Mark::NotYet text=text /> }.into_any()
+            }
+        };
+        view! {
+            <span class="inline-flex gap-1.5 whitespace-nowrap">{mark} {value}</span>
+            <small class=format!("{} pl-4.5 whitespace-nowrap", class::SMALL)>{below}</small>
+        }
+        .into_any()
     }
-    .into_any()
 }
 
 /// What a verdict says, and what to look at.

@@ -2,7 +2,7 @@
 
 use engine::{record::Action, time::Time};
 
-use super::story;
+use super::{plot::Axis, story};
 use crate::{
     console::{ChainView, MetricsAxis},
     format::{count, plural},
@@ -23,6 +23,8 @@ pub struct Recovery {
     pub back: Option<u64>,
     /// The step it should come back at, while it has not.
     pub expected: Option<u64>,
+    /// It ended before it came back.
+    pub over: bool,
 }
 
 /// All recoveries of a chain, in order.
@@ -42,17 +44,23 @@ pub fn recoveries(chain: &ChainView) -> Vec<Recovery> {
                 reached: n.incident.step,
                 back: loaded.filter(|_| began.is_some()).or(began),
                 expected: proof.and_then(|p| p.checkpoint.expected),
+                over: launch.map_or(chain.state.is_terminal(), |l| l.ended_at.is_some()),
             }
         })
         .collect()
 }
 
 impl Recovery {
+    /// The step it came back at, or should, or broke at.
+    pub fn returns(&self) -> Option<u64> {
+        self.back.or(self.expected).or(self.reached)
+    }
+
     /// Where its mark stands on an axis; none where no step is known.
-    pub fn position(&self, axis: MetricsAxis) -> Option<f64> {
-        match axis {
-            MetricsAxis::Step => self.back.or(self.expected).or(self.reached).map(|s| s as f64),
-            MetricsAxis::Clock => Some(super::plot::seconds(self.at)),
+    pub fn position(&self, axis: &Axis) -> Option<f64> {
+        match axis.kind() {
+            MetricsAxis::Step => self.returns().map(|s| s as f64),
+            MetricsAxis::Clock | MetricsAxis::Active => Some(axis.moment(self.at)),
         }
     }
 
@@ -73,6 +81,7 @@ impl Recovery {
         };
         match (self.back, self.expected) {
             (Some(back), _) => format!("came back at {}{}", count(back), lost("redone")),
+            (None, _) if self.over => "did not come back".to_owned(),
             (None, Some(expected)) => format!("expected at {}{}", count(expected), lost("to redo")),
             (None, None) => "not back yet".to_owned(),
         }

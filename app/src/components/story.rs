@@ -12,7 +12,7 @@ use engine::{
 
 use crate::{
     console::{AttemptView, ChainView, JobView},
-    format::{self, plural},
+    format::{self, plural, so_far},
 };
 
 /// Attempts that are shown whole; a longer chain shows its first [`HEAD`] and its last [`TAIL`].
@@ -156,7 +156,7 @@ pub fn did_recovery_act(chain: &ChainView) -> Answer {
         return Answer { word: "Yes".to_owned(), text: parts.join(", "), note };
     }
     if incidents == 0 {
-        let text = "Nothing to recover from so far.".to_owned();
+        let text = format!("Nothing to recover from{}.", so_far(chain.state.is_terminal()));
         return Answer { word: "Not needed".to_owned(), text, note: tasks };
     }
     let why = chain.why_not.as_ref().map(|why| why.text.clone()).unwrap_or_default();
@@ -343,6 +343,11 @@ pub fn cause_words(cause: AttemptCause) -> &'static str {
     }
 }
 
+/// Said of an attempt that was not handed to the cluster.
+pub fn not_submitted(state: State) -> &'static str {
+    if state.is_terminal() { "never submitted" } else { "not submitted yet" }
+}
+
 /// How an attempt was dealt with, the last column of the attempts table.
 pub fn result_words(attempt: &AttemptRecord, next: Option<&AttemptRecord>) -> String {
     match attempt.result {
@@ -356,6 +361,7 @@ pub fn result_words(attempt: &AttemptRecord, next: Option<&AttemptRecord>) -> St
         Some(AttemptResult::AutoFailoverOff) => "Auto Failover is off".to_owned(),
         Some(AttemptResult::Refused) => "Refused by the cluster".to_owned(),
         Some(AttemptResult::Stopped) => "Stopped".to_owned(),
+        None if attempt.state.is_terminal() => "none".to_owned(),
         None => "none yet".to_owned(),
     }
 }

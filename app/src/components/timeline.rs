@@ -6,7 +6,7 @@ use leptos::prelude::*;
 use super::{
     badge::StateBadge,
     lanes::TimeAxis,
-    story::short_id,
+    story::{self, short_id},
     strip::{FILLS, Spans},
 };
 use crate::{
@@ -29,7 +29,7 @@ pub fn Timeline(
         chain.attempts.iter().filter(|a| attempts.contains(&a.attempt.number)).collect();
     let spans: Vec<(Time, Time)> = shown.iter().filter_map(|a| span(a, chain.now)).collect();
     let Some(axis) = TimeAxis::over(&spans) else {
-        return view! { <p class="text-ink-3">"No attempt was submitted yet."</p> }.into_any();
+        return view! { <p class="text-ink-3">"No attempt was submitted."</p> }.into_any();
     };
     let covers = match (axis.ticks.first(), axis.ticks.last()) {
         (Some((from, _)), Some((to, _))) => to.seconds_since(*from),
@@ -180,7 +180,7 @@ fn words(view: &AttemptView, now: Time, zone: Zone) -> String {
     match (a.submitted_at, a.started_at) {
         (Some(from), Some(to)) => parts.push(format!("waited {}", format::duration(to.seconds_since(from)))),
         (Some(from), None) => parts.push(format!("queued since {}", clock(from))),
-        _ => parts.push("not submitted yet".to_owned()),
+        _ => parts.push(story::not_submitted(a.state).to_owned()),
     }
     if let Some(from) = a.started_at {
         let to = a.ended_at.map_or_else(|| "now".to_owned(), clock);

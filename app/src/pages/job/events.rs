@@ -82,7 +82,7 @@ fn Loaded(
             let (title, text) = if filtered {
                 ("No event matches", "Choose another kind or attempt.")
             } else {
-                ("No event yet", "States, decisions and what people do will stand here.")
+                ("No event", "States, decisions and what people do will stand here.")
             };
             view! { <Panel><Empty title=title>{text}</Empty></Panel> }.into_any()
         }

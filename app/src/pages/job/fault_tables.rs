@@ -1,6 +1,6 @@
 //! The tables of the Fault Tolerance Detail: attempts, excluded nodes, settings in force.
 
-use engine::job::Mode;
+use engine::{job::Mode, record::AttemptRecord};
 use leptos::prelude::*;
 
 use crate::{
@@ -12,7 +12,9 @@ use crate::{
         when::ClockTime,
     },
     console::{AttemptView, ChainView, JobView},
-    format, paths,
+    format,
+    forms::typed::policy_words,
+    paths,
     preferences::use_zone,
 };
 
@@ -67,11 +69,12 @@ pub fn Attempts(
     }
 }
 
-fn row(chain: &ChainView, view: &AttemptView, next: Option<&AttemptView>) -> AnyView {
-    let a = &view.attempt;
-    let quiet = |text: &'static str| view! { <span class="text-ink-3">{text}</span> }.into_any();
-    let place = if a.number == 1 { "original".to_owned() } else { format::ordinal(a.number) };
-    let nodes = if a.nodes.is_empty() {
+fn quiet(text: &'static str) -> AnyView {
+    view! { <span class="text-ink-3">{text}</span> }.into_any()
+}
+
+fn nodes_of(a: &AttemptRecord) -> AnyView {
+    if a.nodes.is_empty() {
         match a.queue.as_ref().and_then(|q| q.needs_nodes) {
             Some(n) => view! { <span class="text-ink-3">{format!("needs {n}")}</span> }.into_any(),
             None => quiet("none"),
@@ -79,7 +82,12 @@ fn row(chain: &ChainView, view: &AttemptView, next: Option<&AttemptView>) -> Any
     } else {
         let names: Vec<String> = a.nodes.iter().map(ToString::to_string).collect();
         view! { <span class="block max-w-56 min-w-40 wrap-break-word">{names.join(", ")}</span> }.into_any()
-    };
+    }
+}
+
+fn row(chain: &ChainView, view: &AttemptView, next: Option<&AttemptView>) -> AnyView {
+    let a = &view.attempt;
+    let place = if a.number == 1 { "original".to_owned() } else { format::ordinal(a.number) };
     let duration =
         a.submitted_at.map(|from| format::duration(a.ended_at.unwrap_or(chain.now).seconds_since(from)));
     let result = story::result_words(a, next.map(|n| &n.attempt));
@@ -108,6 +116,7 @@ fn row(chain: &ChainView, view: &AttemptView, next: Option<&AttemptView>) -> Any
             <td class="min-w-52">
                 {match &a.fault {
                     Some(fault) => view! { {fault.clone()} }.into_any(),
+                    None if a.state.is_terminal() => quiet("none"),
                     None => quiet("none so far"),
                 }}
             </td>
@@ -130,7 +139,7 @@ fn row(chain: &ChainView, view: &AttemptView, next: Option<&AttemptView>) -> Any
                 }}
             </td>
             <td class="whitespace-nowrap">{duration}</td>
-            <td>{nodes}</td>
+            <td>{nodes_of(a)}</td>
             <td>{story::action_words(view)}</td>
             <td class="whitespace-nowrap">{result}</td>
         </tr>
@@ -195,15 +204,6 @@ pub fn Excluded(
     }
 }
 
-/// A Policy Type as the form names it.
-pub fn policy_name(policy_type: &str) -> String {
-    match policy_type {
-        "exit_code_and_message" => "By exit code and error message".to_owned(),
-        "on_any_failure" => "On any failure".to_owned(),
-        other => other.to_owned(),
-    }
-}
-
 /// The settings that decided all of the above.
 #[component]
 pub fn Settings(
@@ -215,7 +215,7 @@ pub fn Settings(
     let policy = if in_place {
         format!(
             "{}; in-place restarts {}",
-            policy_name(&ft.policy.policy_type),
+            policy_words(&ft.policy.policy_type),
             ft.policy.max_in_place_restarts
         )
     } else {

@@ -5,6 +5,7 @@ use leptos::prelude::*;
 
 use super::{
     attempt::AttemptHead,
+    curve::{AXES, CurveFigure, read_axis},
     data::{self, selected, use_query, use_whole},
     fault_tables::{Attempts, Excluded, Settings},
 };
@@ -13,15 +14,12 @@ use crate::{
         answers::{Answer, Answers},
         badge::{Tone, TypeCode},
         chain::Chain,
-        chart::{ChartKey, Lenses, LossChart},
-        failed::FailedPart,
+        chart::ChartKey,
         icon::{Icon, Mark},
         incident::{device_time, incident},
-        ledger::TimeLedger,
         notice::{Empty, Notice},
         pips::PipRow,
         proof::RecoveryCheck,
-        recoveries::recoveries,
         segmented::Segmented,
         story::{self, Shown},
         summary_text,
@@ -30,7 +28,8 @@ use crate::{
     },
     console::{ChainView, JobView, MetricsAxis, MetricsQuery, MetricsView},
     error::AppError,
-    format, paths,
+    format::{self, so_far},
+    paths,
     preferences::use_zone,
     server_fns::jobs::get_metrics,
 };
@@ -82,11 +81,6 @@ pub fn FaultToleranceDetail() -> impl IntoView {
             }}
         </Transition>
     }
-}
-
-/// The axis in an address.
-pub fn read_axis(text: Option<&str>) -> MetricsAxis {
-    if text == Some("clock") { MetricsAxis::Clock } else { MetricsAxis::Step }
 }
 
 /// What the address asks for.
@@ -168,7 +162,7 @@ fn SummaryText(text: String) -> impl IntoView {
             </summary>
             <div class="absolute right-0 z-(--z-over) mt-1.5 w-160 max-w-[calc(100vw-2rem)] rounded-lg bg-raised p-4 shadow-over max-sm:left-0">
                 <p class="mb-2 text-xs text-ink-3">"Task ids, actions, checkpoint and key log lines, to paste into a report."</p>
-                <pre class="max-h-96 overflow-auto rounded-md border border-hair bg-sunken p-3 text-xs select-all" tabindex="0">
+                <pre class="max-h-96 overflow-auto rounded-md border border-hair bg-sunken p-3 text-xs select-all" tabindex="0" role="region" aria-label="Summary as text">
                     {text}
                 </pre>
             </div>
@@ -189,9 +183,10 @@ fn Four(job: JobView, chain: ChainView) -> impl IntoView {
         .filter(|s| s.is_finite())
         .collect();
     let lost: f64 = costs.iter().sum();
+    let ended = chain.state.is_terminal();
     let cost = match (incidents.is_empty(), costs.is_empty()) {
-        (true, _) => "Nothing so far".to_owned(),
-        (false, true) => "Not known yet".to_owned(),
+        (true, _) => format!("Nothing{}", so_far(ended)),
+        (false, true) => "Not known".to_owned(),
         _ => format!("{} lost", device_time(lost, per_gpu)),
     };
     let none = incidents.is_empty();
@@ -332,11 +327,12 @@ fn Incidents(job: JobView, chain: ChainView, shown: Vec<u32>) -> impl IntoView {
     let hidden = all.len() - visible.len();
     let last = visible.last().map(|n| n.number);
     let records =
-        visible.iter().map(|n| incident(&job.job_id, **n, Some(n.number) == last, per_gpu)).collect_view();
+        visible.iter().map(|n| incident(&chain, **n, Some(n.number) == last, per_gpu)).collect_view();
     let note = match all.len() {
         0 => String::new(),
         n => format!("{} recorded, one per failure however many ranks show it", format::count(n as u64)),
     };
+    let nothing = format!("Nothing to recover from{}.", so_far(chain.state.is_terminal()));
     view! {
         <section aria-labelledby="inc-h" class="min-w-0">
             <SectionHead id="inc-h" title="Incidents">
@@ -345,7 +341,7 @@ fn Incidents(job: JobView, chain: ChainView, shown: Vec<u32>) -> impl IntoView {
             {if all.is_empty() {
                 view! {
                     <Panel>
-                        <Empty title="Nothing to recover from so far.">{nothing_yet(&chain)}</Empty>
+                        <Empty title=nothing>{nothing_yet(&chain)}</Empty>
                     </Panel>
                 }
                     .into_any()
@@ -392,39 +388,21 @@ fn Curve(
     axis: MetricsAxis,
 ) -> impl IntoView {
     let page = paths::fault_tolerance(&job.job_id);
-    let choices = [("Step", "step", MetricsAxis::Step), ("Clock", "clock", MetricsAxis::Clock)]
-        .map(|(name, word, x)| (name, format!("{page}?x={word}#loss-h"), x == axis))
-        .to_vec();
-    let all = recoveries(&chain);
-    let tasks = chain.attempts.iter().map(|a| a.attempt.task_id.clone()).collect();
-    let per_gpu = job.spec.accelerators_per_replica > 0;
-    let (chart, lenses) = match metrics {
-        Ok(metrics) => {
-            let points = metrics.points.clone();
-            (
-                view! { <LossChart metrics recoveries=all.clone() axis metric="loss" tasks /> }.into_any(),
-                view! { <Lenses points recoveries=all /> }.into_any(),
-            )
-        }
-        Err(error) => (view! { <div class="p-4"><FailedPart error /></div> }.into_any(), ().into_any()),
+    let choices = AXES.map(|(name, word, x)| (name, format!("{page}?x={word}#loss-h"), x == axis)).to_vec();
+    let title = match axis {
+        MetricsAxis::Step => "Loss by step, all attempts",
+        MetricsAxis::Clock => "Loss by clock, all attempts",
+        MetricsAxis::Active => "Loss by active time, all attempts",
     };
     view! {
         <section class="mt-8" aria-labelledby="loss-h">
-            <SectionHead id="loss-h" title=if axis == MetricsAxis::Step { "Loss by step, all attempts" } else { "Loss by clock, all attempts" }>
+            <SectionHead id="loss-h" title>
                 <ChartKey />
                 <span class="ml-auto max-sm:ml-0">
                     <Segmented label="Horizontal axis" choices />
                 </span>
             </SectionHead>
-            <figure class="overflow-hidden rounded-lg border border-hair bg-raised">
-                <div class="grid grid-cols-[minmax(0,1fr)_336px] max-xl:grid-cols-1">
-                    <div class="min-w-0">{chart}</div>
-                    <div class="border-l border-hair px-5 py-4 max-xl:border-t max-xl:border-l-0 max-sm:p-3">
-                        <TimeLedger ledger=chain.ledger per_gpu />
-                    </div>
-                </div>
-                {lenses}
-            </figure>
+            <CurveFigure job=job.clone() chain metrics axis />
             <p class="mt-2 flex flex-wrap gap-x-2 text-xs text-ink-3">
                 <a href=format!("{}#table", paths::metrics(&job.job_id))>"Show as table"</a>
                 <a href=super::metrics::csv_address(&job.job_id) rel="external">"Download CSV"</a>

@@ -4,18 +4,15 @@ use engine::ids::{JobId, TaskId};
 use leptos::prelude::*;
 
 use super::{
+    curve::{AXES, CurveFigure, read_axis, tasks},
     data::{self, use_query, use_whole},
-    fault_tolerance::read_axis,
 };
 use crate::{
     components::{
         button::Look,
-        chart::{self, ChartKey, Lenses, LossChart},
+        chart::{self, ChartKey},
         class,
-        failed::FailedPart,
         icon::{Icon, Mark},
-        ledger::TimeLedger,
-        recoveries::recoveries,
         segmented::Segmented,
         table::{DataTable, Panel, SectionHead},
         when::ClockTime,
@@ -62,47 +59,23 @@ fn Loaded(
     axis: MetricsAxis,
 ) -> impl IntoView {
     let page = paths::metrics(&job.job_id);
-    let choices = [("Step", "step", MetricsAxis::Step), ("Clock", "clock", MetricsAxis::Clock)]
-        .map(|(name, word, x)| (name, format!("{page}?x={word}"), x == axis))
-        .to_vec();
-    let per_gpu = job.spec.accelerators_per_replica > 0;
-    let tasks: Vec<TaskId> = chain.attempts.iter().map(|a| a.attempt.task_id.clone()).collect();
-    let all = recoveries(&chain);
-    let (chart, lenses, table) = match metrics {
-        Ok(metrics) => {
-            let points = metrics.points.clone();
-            let table = table(&points, &tasks);
-            (
-                view! { <LossChart metrics recoveries=all.clone() axis metric="loss" tasks /> }.into_any(),
-                view! { <Lenses points recoveries=all /> }.into_any(),
-                table,
-            )
-        }
-        Err(error) => {
-            (view! { <div class="p-4"><FailedPart error /></div> }.into_any(), ().into_any(), ().into_any())
-        }
-    };
+    let csv = csv_address(&job.job_id);
+    let choices = AXES.map(|(name, word, x)| (name, format!("{page}?x={word}"), x == axis)).to_vec();
+    let table =
+        metrics.as_ref().map_or_else(|_| ().into_any(), |metrics| table(&metrics.points, &tasks(&chain)));
     view! {
         <section class="mt-5" aria-labelledby="curve-h">
             <SectionHead id="curve-h" title="Loss over all attempts">
                 <ChartKey />
                 <span class="ml-auto inline-flex flex-wrap items-center gap-2 max-sm:ml-0">
                     <Segmented label="Horizontal axis" choices />
-                    <a href=csv_address(&job.job_id) rel="external" class=Look::Plain.class()>
+                    <a href=csv rel="external" class=Look::Plain.class()>
                         <Icon mark=Mark::Download />
                         "CSV"
                     </a>
                 </span>
             </SectionHead>
-            <figure class="overflow-hidden rounded-lg border border-hair bg-raised">
-                <div class="grid grid-cols-[minmax(0,1fr)_336px] max-xl:grid-cols-1">
-                    <div class="min-w-0">{chart}</div>
-                    <div class="border-l border-hair px-5 py-4 max-xl:border-t max-xl:border-l-0 max-sm:p-3">
-                        <TimeLedger ledger=chain.ledger per_gpu />
-                    </div>
-                </div>
-                {lenses}
-            </figure>
+            <CurveFigure job chain metrics axis />
         </section>
         {table}
     }

@@ -2,6 +2,7 @@
 
 mod actions;
 mod attempt;
+mod curve;
 mod data;
 mod events;
 mod fault_tables;

@@ -7,13 +7,15 @@ use engine::{
 };
 use leptos::prelude::*;
 
-use super::data::{selected, use_query, use_whole};
+use super::{
+    attempt::unknown_notice,
+    data::{selected, use_query, use_whole},
+};
 use crate::{
     components::{
-        badge::{StateBadge, Tag, Tone, TypeCode, of_state},
+        badge::{StateBadge, Tag, TypeCode, of_state},
         class,
         failed::FailedPart,
-        icon::Mark,
         log_view::tail_line,
         notice::Notice,
         pips::Pips,
@@ -25,7 +27,8 @@ use crate::{
     },
     console::{AttemptView, ChainView, EventsPage, EventsQuery, JobView, LogPage, LogQuery},
     error::AppError,
-    format, paths,
+    format::{self, so_far},
+    paths,
     preferences::use_zone,
     server_fns::jobs::{get_events, get_logs},
 };
@@ -89,22 +92,13 @@ fn Loaded(
     let chosen = selected(&chain, task.as_deref());
     let shown = story::attempts(&story::shown(&chain, None)).iter().map(|a| a.attempt.number).collect();
     let zone = use_zone();
-    let unknown = chosen.unknown.clone().map(|asked| {
-        view! {
-            <div class="mt-5">
-                <Notice tone=Tone::Amber mark=Mark::Warning>
-                    {format!("There is no attempt {asked} in this job. This is the newest one.")}
-                </Notice>
-            </div>
-        }
-    });
     let day = chain
         .attempts
         .first()
         .and_then(|a| a.attempt.submitted_at)
         .map(|at| format!("{}, to scale", format::date(at, zone)));
     view! {
-        {unknown}
+        {chosen.unknown.as_deref().map(unknown_notice)}
         <div class="mt-5">
             <Outcome job=job.clone() chain=chain.clone() />
         </div>
@@ -196,7 +190,7 @@ fn Progress(job: JobView, chain: ChainView) -> impl IntoView {
         return view! {
             <section aria-labelledby="p-h">
                 <SectionHead id="p-h" title="Progress" />
-                <p class="text-ink-3">"No step was printed so far."</p>
+                <p class="text-ink-3">{format!("No step was printed{}.", so_far(summary.state.is_terminal()))}</p>
             </section>
         }
         .into_any();
@@ -278,7 +272,8 @@ fn LastLines(job: JobView, tail: Tail) -> impl IntoView {
             (note, body)
         }
         Ok(_) => {
-            (String::new(), view! { <p class="text-ink-3">"Nothing was printed so far."</p> }.into_any())
+            let nothing = format!("Nothing was printed{}.", so_far(job.summary.state.is_terminal()));
+            (String::new(), view! { <p class="text-ink-3">{nothing}</p> }.into_any())
         }
         Err(error) => (String::new(), view! { <FailedPart error /> }.into_any()),
     };
@@ -308,21 +303,6 @@ fn Facts(job: JobView, chain: ChainView, number: u32) -> impl IntoView {
     };
     let original = (number > 1).then(|| link(1, "original")).flatten();
     let newest = (number < total).then(|| link(total, "newest")).flatten();
-    let before = chain.attempts.iter().find(|b| b.attempt.number + 1 == number);
-    let cause = match (a.cause, before.and_then(|b| b.attempt.failure_type)) {
-        (AttemptCause::Failure, Some(failure)) => {
-            view! { "resubmitted after " <TypeCode failure /> }.into_any()
-        }
-        (cause, _) => view! { {story::cause_words(cause).to_lowercase()} }.into_any(),
-    };
-    let launch = view.launches.last();
-    let resumes = launch.and_then(|l| l.proof.checkpoint.step.or(l.proof.checkpoint.expected)).map(|step| {
-        let path = launch
-            .and_then(|l| l.proof.checkpoint.path.clone())
-            .map(|p| format!(", {p}"))
-            .unwrap_or_default();
-        format!("step {}{path}", format::count(step))
-    });
     let avoids: Vec<String> = a.avoided_nodes.iter().map(ToString::to_string).collect();
     let nodes: Vec<String> = a.nodes.iter().map(ToString::to_string).collect();
     let position =
@@ -347,10 +327,10 @@ fn Facts(job: JobView, chain: ChainView, number: u32) -> impl IntoView {
                     <dd>{if a.started_at.is_some() { "at " } else { "since " }}<ClockTime at />{position}</dd>
                 })}
                 <dt>"Cause"</dt>
-                <dd>{cause}</dd>
+                <dd>{cause(&chain, view)}</dd>
                 {(!nodes.is_empty()).then(|| view! { <dt>"Nodes"</dt> <dd>{nodes.join(", ")}</dd> })}
                 {(!avoids.is_empty()).then(|| view! { <dt>"Avoids"</dt> <dd>{avoids.join(", ")}</dd> })}
-                {resumes.map(|text| view! { <dt>"Resumes at"</dt> <dd>{text}</dd> })}
+                {resumes_at(view).map(|text| view! { <dt>"Resumes at"</dt> <dd>{text}</dd> })}
                 <dt>"Task restarts"</dt>
                 <dd>
                     <Pips used=chain.budgets.task_restarts left=true />
@@ -373,12 +353,31 @@ fn Facts(job: JobView, chain: ChainView, number: u32) -> impl IntoView {
     .into_any()
 }
 
+/// What began an attempt.
+fn cause(chain: &ChainView, view: &AttemptView) -> AnyView {
+    let before = chain.attempts.iter().find(|b| b.attempt.number + 1 == view.attempt.number);
+    match (view.attempt.cause, before.and_then(|b| b.attempt.failure_type)) {
+        (AttemptCause::Failure, Some(failure)) => {
+            view! { "resubmitted after " <TypeCode failure /> }.into_any()
+        }
+        (cause, _) => view! { {story::cause_words(cause).to_lowercase()} }.into_any(),
+    }
+}
+
+/// The step and the checkpoint that its newest launch resumes at.
+fn resumes_at(view: &AttemptView) -> Option<String> {
+    let checkpoint = &view.launches.last()?.proof.checkpoint;
+    let step = checkpoint.step.or(checkpoint.expected)?;
+    let path = checkpoint.path.as_ref().map(|path| format!(", {path}")).unwrap_or_default();
+    Some(format!("step {}{path}", format::count(step)))
+}
+
 /// The newest entries of the history.
 #[component]
 fn LastEvents(job: JobView, events: Result<EventsPage, AppError>) -> impl IntoView {
     let (all, body) = match events {
         Ok(page) if page.items.is_empty() => {
-            ("All".to_owned(), view! { <p class="text-ink-3">"Nothing happened yet."</p> }.into_any())
+            ("All".to_owned(), view! { <p class="text-ink-3">"Nothing was recorded."</p> }.into_any())
         }
         Ok(page) => {
             let items = page

@@ -19,11 +19,12 @@ pub enum LiveState {
 pub struct Live {
     ticks: RwSignal<u64>,
     state: RwSignal<LiveState>,
+    loaded: RwSignal<u64>,
 }
 
 impl Default for Live {
     fn default() -> Self {
-        Self { ticks: RwSignal::new(0), state: RwSignal::new(LiveState::Off) }
+        Self { ticks: RwSignal::new(0), state: RwSignal::new(LiveState::Off), loaded: RwSignal::new(0) }
     }
 }
 
@@ -36,6 +37,11 @@ impl Live {
     /// Goes up when something changed. Make it part of a resource's source and the resource is read again.
     pub fn ticks(self) -> u64 {
         self.ticks.get()
+    }
+
+    /// Changes that were loaded when the stream came back after it was lost; 0 until then.
+    pub fn loaded(self) -> u64 {
+        self.loaded.get()
     }
 
     /// Follows the stream at `path` for as long as the calling component lives.
@@ -53,9 +59,56 @@ pub fn use_live() -> Live {
 }
 
 /// Milliseconds before try `failures` (from 1): doubled from 1 s to at most 30 s.
-#[cfg(any(feature = "hydrate", test))]
-fn back_off_millis(failures: u32) -> u64 {
+pub(crate) fn back_off_millis(failures: u32) -> u64 {
     (1000_u64 << failures.saturating_sub(1).min(5)).min(30_000)
+}
+
+/// Where an event lies in its stream, from its id: `generation.n`, or a time alone. Later ones compare as greater.
+#[cfg(any(feature = "hydrate", test))]
+fn position(id: &str) -> Option<(i64, i64)> {
+    let (first, second) = id.split_once('.').unwrap_or((id, "0"));
+    Some((first.parse().ok()?, second.parse().ok()?))
+}
+
+/// What was heard of a stream, so that one that comes back goes on where the last one ended.
+#[cfg(any(feature = "hydrate", test))]
+#[derive(Debug, Default)]
+struct Heard {
+    last: Option<(String, (i64, i64))>,
+    /// Changes since the stream came back; none while it was not lost.
+    missed: Option<u64>,
+}
+
+#[cfg(any(feature = "hydrate", test))]
+impl Heard {
+    /// The address that the next stream is opened at.
+    fn address(&self, path: &str) -> String {
+        match &self.last {
+            Some((id, _)) => format!("{path}?last_event_id={}", crate::paths::encode(id)),
+            None => path.to_owned(),
+        }
+    }
+
+    /// An event arrived. The server may repeat what it is not sure was heard; that is no change.
+    fn event(&mut self, id: &str) {
+        let Some(at) = position(id) else { return };
+        if self.last.as_ref().is_some_and(|(_, last)| at <= *last) {
+            return;
+        }
+        if let Some(missed) = self.missed.as_mut() {
+            *missed += 1;
+        }
+        self.last = Some((id.to_owned(), at));
+    }
+
+    fn lost(&mut self) {
+        self.missed = self.last.is_some().then_some(0);
+    }
+
+    /// What was missed, once.
+    fn caught_up(&mut self) -> Option<u64> {
+        self.missed.take()
+    }
 }
 
 #[cfg(feature = "hydrate")]
@@ -65,12 +118,13 @@ mod browser {
     use leptos::{leptos_dom::helpers::TimeoutHandle, prelude::*};
     use send_wrapper::SendWrapper;
     use wasm_bindgen::{JsCast, closure::Closure};
-    use web_sys::{Event, EventSource};
+    use web_sys::{Event, EventSource, MessageEvent};
 
-    use super::{Live, LiveState, back_off_millis};
+    use super::{Heard, Live, LiveState, back_off_millis};
 
     /// The kinds of events of the stream (api.md).
-    const KINDS: [&str; 7] = ["job", "attempt", "launch", "incident", "decision", "progress", "event"];
+    const KINDS: [&str; 9] =
+        ["job", "attempt", "launch", "incident", "decision", "progress", "event", "reset", "deleted"];
     /// Events within this time are answered by one reading.
     const GATHER: Duration = Duration::from_millis(250);
     /// A tab that is hidden for so long gives its connection back.
@@ -101,6 +155,7 @@ mod browser {
     struct Feed {
         live: Live,
         path: String,
+        heard: RefCell<Heard>,
         stream: RefCell<Option<Stream>>,
         gathering: RefCell<Option<TimeoutHandle>>,
         retry: RefCell<Option<TimeoutHandle>>,
@@ -113,6 +168,7 @@ mod browser {
         let feed = Rc::new(Feed {
             live,
             path,
+            heard: RefCell::default(),
             stream: RefCell::default(),
             gathering: RefCell::default(),
             retry: RefCell::default(),
@@ -144,18 +200,23 @@ mod browser {
             if *self.stopped.borrow() || self.stream.borrow().is_some() {
                 return;
             }
-            let Ok(source) = EventSource::new(&self.path) else {
+            let Ok(source) = EventSource::new(&self.heard.borrow().address(&self.path)) else {
                 self.lost();
                 return;
             };
-            let heard = self.closure(|feed| feed.gather());
-            let opened = self.closure(|feed| {
+            let heard = self.closure(|feed, event| {
+                if let Some(message) = event.dyn_ref::<MessageEvent>() {
+                    feed.heard.borrow_mut().event(&message.last_event_id());
+                }
+                feed.gather();
+            });
+            let opened = self.closure(|feed, _| {
                 *feed.failures.borrow_mut() = 0;
                 feed.live.state.set(LiveState::Live);
                 // Whatever happened between the page's reading and now is read again.
                 feed.gather();
             });
-            let failed = self.closure(Self::lost);
+            let failed = self.closure(|feed, _| feed.lost());
             for kind in KINDS {
                 // Only fails on a malformed listener, which a closure never is.
                 let _ = source.add_event_listener_with_callback(kind, heard.as_ref().unchecked_ref());
@@ -166,11 +227,11 @@ mod browser {
                 Some(Stream { source, _heard: heard, _opened: opened, _failed: failed });
         }
 
-        fn closure(self: &Rc<Self>, act: impl Fn(&Rc<Self>) + 'static) -> Closure<dyn FnMut(Event)> {
+        fn closure(self: &Rc<Self>, act: impl Fn(&Rc<Self>, &Event) + 'static) -> Closure<dyn FnMut(Event)> {
             let feed = Rc::downgrade(self);
-            Closure::new(move |_| {
+            Closure::new(move |event| {
                 if let Some(feed) = feed.upgrade().filter(|feed| !*feed.stopped.borrow()) {
-                    act(&feed);
+                    act(&feed, &event);
                 }
             })
         }
@@ -199,12 +260,17 @@ mod browser {
         /// The first event starts the wait and later ones join it, so a busy job cannot put the reading off for ever.
         fn gather(self: &Rc<Self>) {
             if self.gathering.borrow().is_none() {
-                self.later(Slot::Gather, GATHER, |feed| feed.live.ticks.update(|ticks| *ticks += 1));
+                self.later(Slot::Gather, GATHER, |feed| {
+                    if let Some(missed) = feed.heard.borrow_mut().caught_up() {
+                        feed.live.loaded.set(missed);
+                    }
+                    feed.live.ticks.update(|ticks| *ticks += 1);
+                });
             }
         }
 
         fn lost(self: &Rc<Self>) {
-            self.live.state.set(LiveState::Paused);
+            self.pause();
             *self.failures.borrow_mut() += 1;
             let wait = Duration::from_millis(back_off_millis(*self.failures.borrow()));
             // The stream is dropped by the timer and not here: this may run inside one of its own closures.
@@ -217,12 +283,18 @@ mod browser {
             });
         }
 
+        fn pause(&self) {
+            self.heard.borrow_mut().lost();
+            self.live.loaded.set(0);
+            self.live.state.set(LiveState::Paused);
+        }
+
         fn visibility_changed(self: &Rc<Self>) {
             if document().hidden() {
                 self.later(Slot::Hide, HIDDEN, |feed| {
                     cancel(&feed.retry);
                     feed.stream.borrow_mut().take();
-                    feed.live.state.set(LiveState::Paused);
+                    feed.pause();
                 });
             } else {
                 cancel(&self.hiding);
@@ -238,6 +310,7 @@ mod browser {
                 cancel(timer);
             }
             self.stream.borrow_mut().take();
+            self.live.loaded.set(0);
             self.live.state.set(LiveState::Off);
         }
     }
@@ -245,7 +318,30 @@ mod browser {
 
 #[cfg(test)]
 mod tests {
-    use super::back_off_millis;
+    use super::{Heard, back_off_millis};
+
+    #[test]
+    fn a_stream_that_comes_back_goes_on_and_counts_each_missed_change_once() {
+        let mut heard = Heard::default();
+        assert_eq!(heard.address("/s"), "/s");
+        heard.event("3.9");
+        assert_eq!((heard.address("/s").as_str(), heard.caught_up()), ("/s?last_event_id=3.9", None));
+        heard.lost();
+        // The first is a repeat; 3.10 comes after 3.9 and a time after an earlier one.
+        for id in ["3.9", "3.10", "4.1", "", "nonsense"] {
+            heard.event(id);
+        }
+        assert_eq!((heard.caught_up(), heard.caught_up()), (Some(2), None));
+        assert_eq!(heard.address("/s"), "/s?last_event_id=4.1");
+    }
+
+    #[test]
+    fn nothing_is_missed_before_anything_was_heard() {
+        let mut heard = Heard::default();
+        heard.lost();
+        heard.event("1795939200000000");
+        assert_eq!(heard.caught_up(), None);
+    }
 
     #[test]
     fn tries_grow_apart_up_to_half_a_minute() {

@@ -81,3 +81,19 @@ test('the log shows the evidence in its place and is searched as a whole', async
   await expect(events).toHaveCount(1);
   await expect(events).toContainText('Decision');
 });
+
+test('a launch that ended has no more to follow while its attempt goes on', async ({ request }) => {
+  const { job_id, latest_task_id } = await createJob(request, {
+    name: 'two-launches',
+    command: ['python3', 'examples/train.py', '--steps', '20000', '--step-seconds', '0.05'],
+    env: { FAIL_AT: '10' },
+    replicas: 1,
+  });
+  const next = async (launch: number) =>
+    ((await (await request.get(`/api/v1/tasks/${latest_task_id}/logs?launch=${launch}`)).json()) as { next?: number }).next ?? null;
+  await expect
+    .poll(async () => await next(1), { timeout: 60_000, message: 'launch 1 prints' })
+    .toBeGreaterThan(0);
+  expect(await next(0)).toBeNull();
+  await request.delete(`/api/v1/jobs/${job_id}?force=true`);
+});

@@ -29,10 +29,14 @@ pub fn LiveMark(
         LiveState::Paused => format!("Live updates paused; as of {at}"),
         LiveState::Off => format!("as of {at}"),
     };
+    let loaded = move || live.map(Live::loaded).filter(|changes| *changes > 0);
     view! {
         <span class="inline-flex items-center gap-1.5 text-ink-3 whitespace-nowrap">
             <span class=dot aria-hidden="true"></span>
             {words}
+            <span role="status">
+                {move || loaded().map(|changes| format!("· {} loaded", format::plural(changes, "change", "changes")))}
+            </span>
         </span>
     }
 }

@@ -26,9 +26,11 @@ pub fn log_line(line: &LogLine, role: Option<Role>, query: &str, zone: Zone) -> 
         Some(Role::Cascade) => Some("evidence, cascade: "),
         _ => None,
     };
+    let hit = role.is_some() || (!query.is_empty() && find(&line.text, query).is_some());
     view! {
         <li
             id=anchor.clone()
+            data-hit=hit.then_some("")
             class=format!(
                 "grid min-w-max grid-cols-[64px_96px_44px_minmax(max-content,1fr)] border-l-[3px] pr-4 whitespace-pre target:bg-selected target:outline-1 target:-outline-offset-1 target:outline-focus {ground}",
             )
@@ -140,6 +142,6 @@ mod tests {
         };
         let html = Owner::new().with(|| log_line(&line, Some(Role::Root), "alert", Zone::UTC).to_html());
         assert!(!html.contains("<script>") && html.contains("&lt;script"), "{html}");
-        assert!(html.contains("id=\"L7\"") && html.contains("evidence, root"));
+        assert!(html.contains("id=\"L7\"") && html.contains("evidence, root") && html.contains("data-hit"));
     }
 }

@@ -26,7 +26,7 @@ use crate::{
         story::short_id,
         table::DerivedNote,
     },
-    console::{AttemptView, ChainView, LogLevel, LogPage, LogQuery},
+    console::{AttemptView, ChainView, LogLevel, LogLine, LogPage, LogQuery},
     error::AppError,
     format, paths,
     preferences::use_zone,
@@ -281,67 +281,123 @@ fn at_line(job: &JobId, task: &TaskId, page: &LogPage, asked: &Asked, from: Opti
     )
 }
 
+/// What a page shows of a log: its lines, the evidence in them, the ways to the rest.
+struct Part<'a> {
+    job: &'a JobId,
+    view: &'a AttemptView,
+    page: &'a LogPage,
+    asked: &'a Asked,
+}
+
+impl Part<'_> {
+    fn ends(&self) -> (Option<u64>, Option<u64>) {
+        (self.page.lines.first().map(|l| l.n), self.page.lines.last().map(|l| l.n))
+    }
+
+    fn is_filtered(&self) -> bool {
+        !self.asked.q.is_empty() || self.asked.level.is_some()
+    }
+
+    /// The launch is not known to have ended.
+    fn runs(&self) -> bool {
+        self.view.launches.iter().find(|l| l.number == self.page.launch).is_some_and(|l| l.ended_at.is_none())
+    }
+
+    /// The log goes on behind the last line.
+    fn has_more(&self) -> bool {
+        match (self.ends().1, self.page.total) {
+            (Some(last), Some(total)) => last < total,
+            (_, total) => total.is_none() && self.page.next.is_some(),
+        }
+    }
+
+    /// Lines that are evidence, with what they are evidence of.
+    fn roles(&self) -> Vec<(u64, Role)> {
+        self.view
+            .incidents
+            .iter()
+            .filter(|i| i.launch == self.page.launch)
+            .flat_map(|i| &i.evidence)
+            .filter(|e| e.replica == self.page.replica)
+            .map(|e| (e.line_number, e.role))
+            .collect()
+    }
+
+    fn at_line(&self, from: Option<u64>) -> String {
+        at_line(self.job, &self.view.attempt.task_id, self.page, self.asked, from)
+    }
+
+    fn lines(&self, roles: &[(u64, Role)]) -> AnyView {
+        let zone = use_zone();
+        let line = |line: &LogLine| {
+            let role = roles.iter().find(|(n, _)| *n == line.n).map(|(_, role)| *role);
+            log_line(line, role, &self.asked.q, zone)
+        };
+        self.page.lines.iter().map(line).collect_view().into_any()
+    }
+
+    /// Said where there is no line.
+    fn empty(&self) -> Option<&'static str> {
+        self.page.lines.is_empty().then(|| match (self.is_filtered(), self.runs()) {
+            (true, _) => "No line matches. Choose another level or text.",
+            (false, true) => "Nothing was printed so far.",
+            (false, false) => "This launch printed nothing.",
+        })
+    }
+
+    fn showing(&self) -> String {
+        match (self.ends(), self.is_filtered()) {
+            ((Some(first), Some(last)), false) => {
+                format!("Showing {} to {}", format::count(first), format::count(last))
+            }
+            ((Some(_), Some(_)), true) => {
+                format!("{} that match", format::plural(self.page.lines.len() as u64, "line", "lines"))
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// The ways to the rest of the log: earlier and later lines, and its end.
+    fn ways(&self) -> AnyView {
+        let (first, _) = self.ends();
+        let earlier = first.filter(|n| *n > 1).map(|n| self.at_line(Some(n.saturating_sub(PAGE).max(1))));
+        let later = self.page.next.filter(|_| self.has_more()).map(|n| self.at_line(Some(n)));
+        let newest = self.asked.from.is_some().then(|| self.at_line(None));
+        view! {
+            {earlier.map(|href| view! { <a href=href>"Earlier lines"</a> })}
+            {later.map(|href| view! { <a href=href>"Later lines"</a> })}
+            {newest.map(|href| view! { <a href=href>"End of the log"</a> })}
+        }
+        .into_any()
+    }
+
+    /// What is printed from now on, at the end of the log of a launch that runs.
+    fn follow(&self) -> Option<AnyView> {
+        let goes_on = Asked {
+            replica: Some(self.page.replica.to_string()),
+            launch: Some(self.page.launch),
+            ..self.asked.clone()
+        };
+        let from = self.page.next.or(self.ends().1.map(|n| n + 1));
+        let query = LogQuery { tail: None, from, ..query(&goes_on) };
+        let (task, q) = (self.view.attempt.task_id.clone(), self.asked.q.clone());
+        (self.runs() && !self.has_more()).then(|| view! { <Follow task query q /> }.into_any())
+    }
+}
+
 /// The lines, with the way to earlier and later ones, and what follows while the launch runs.
 #[component]
 fn Lines(job: JobId, view: AttemptView, page: LogPage, asked: Asked) -> impl IntoView {
-    let zone = use_zone();
-    let task = view.attempt.task_id.clone();
-    let roles: Vec<(u64, Role)> = view
-        .incidents
-        .iter()
-        .filter(|i| i.launch == page.launch)
-        .flat_map(|i| &i.evidence)
-        .filter(|e| e.replica == page.replica)
-        .map(|e| (e.line_number, e.role))
-        .collect();
-    let lines = page
-        .lines
-        .iter()
-        .map(|line| {
-            let role = roles.iter().find(|(n, _)| *n == line.n).map(|(_, role)| *role);
-            log_line(line, role, &asked.q, zone)
-        })
-        .collect_view();
-    let (first, last) = (page.lines.first().map(|l| l.n), page.lines.last().map(|l| l.n));
-    let runs = view.launches.iter().find(|l| l.number == page.launch).is_some_and(|l| l.ended_at.is_none());
-    let filtered = !asked.q.is_empty() || asked.level.is_some();
-    let earlier = first
-        .filter(|n| *n > 1)
-        .map(|n| at_line(&job, &task, &page, &asked, Some(n.saturating_sub(PAGE).max(1))));
-    let more = last.zip(page.total).is_some_and(|(last, total)| last < total)
-        || (page.total.is_none() && page.next.is_some());
-    let later = page.next.filter(|_| more).map(|n| at_line(&job, &task, &page, &asked, Some(n)));
-    let newest = asked.from.is_some().then(|| at_line(&job, &task, &page, &asked, None));
-    let showing = match (first, last, filtered) {
-        (Some(a), Some(b), false) => format!("Showing {} to {}", format::count(a), format::count(b)),
-        (Some(_), Some(_), true) => {
-            format!("{} that match", format::plural(page.lines.len() as u64, "line", "lines"))
-        }
-        _ => String::new(),
-    };
-    let total = page.total.map(|n| format::plural(n, "line", "lines"));
-    let download = format!("/api/v1/tasks/{task}/logs/file?replica={}&launch={}", page.replica, page.launch);
-    let empty = match (page.lines.is_empty(), filtered) {
-        (true, true) => Some("No line matches. Choose another level or text."),
-        (true, false) if runs => Some("Nothing was printed so far."),
-        (true, false) => Some("This launch printed nothing."),
-        _ => None,
-    };
-    let label = format!("Log of {}, attempt {}, launch {}", page.replica, view.attempt.number, page.launch);
-    let has_roles = !roles.is_empty();
+    let part = Part { job: &job, view: &view, page: &page, asked: &asked };
+    let roles = part.roles();
+    let (first, last) = part.ends();
     let place = page.total.map(|total| evidence_map(&roles, first, last, total));
-    let follow = (runs && !more).then(|| {
-        let query = LogQuery {
-            tail: None,
-            from: page.next.or(last.map(|n| n + 1)),
-            ..query(&Asked {
-                replica: Some(page.replica.to_string()),
-                launch: Some(page.launch),
-                ..asked.clone()
-            })
-        };
-        view! { <Follow task=task.clone() query q=asked.q.clone() /> }
-    });
+    let total = page.total.map(|n| format::plural(n, "line", "lines"));
+    let download = format!(
+        "/api/v1/tasks/{}/logs/file?replica={}&launch={}",
+        view.attempt.task_id, page.replica, page.launch
+    );
+    let label = format!("Log of {}, attempt {}, launch {}", page.replica, view.attempt.number, page.launch);
     view! {
         <div class="mt-3 overflow-hidden rounded-lg border border-hair bg-raised">
             <div class="flex flex-wrap items-center gap-x-3 gap-y-2 border-b border-hair px-3 py-2">
@@ -362,33 +418,34 @@ fn Lines(job: JobId, view: AttemptView, page: LogPage, asked: Asked) -> impl Int
                 aria-label=label
                 tabindex="0"
             >
-                {empty.map(|text| view! { <p class="px-4 py-6 font-sans text-sm text-ink-2">{text}</p> })}
-                <ol>{lines}</ol>
-                {follow}
+                {part.empty().map(|text| view! { <p class="px-4 py-6 font-sans text-sm text-ink-2">{text}</p> })}
+                <ol>{part.lines(&roles)}</ol>
+                {part.follow()}
             </div>
             <div class="flex flex-wrap items-center gap-x-3 gap-y-1 border-t border-hair px-3 py-2">
-                <span class="text-ink-3">{showing}</span>
-                {earlier.map(|href| view! { <a href=href>"Earlier lines"</a> })}
-                {later.map(|href| view! { <a href=href>"Later lines"</a> })}
-                {newest.map(|href| view! { <a href=href>"End of the log"</a> })}
+                <span class="text-ink-3">{part.showing()}</span>
+                {part.ways()}
                 <span class="ml-auto text-ink-3">
-                    {if runs { "" } else { "This launch has ended, so there is nothing to follow." }}
+                    {if part.runs() { "" } else { "This launch has ended, so there is nothing to follow." }}
                 </span>
             </div>
         </div>
-        {has_roles
-            .then(|| {
-                view! {
-                    <p class="mt-2 flex flex-wrap items-center gap-x-3 text-xs text-ink-3">
-                        <span class="size-3 border-l-[3px] border-amber bg-evidence" aria-hidden="true"></span>
-                        "evidence, root"
-                        <span class="size-3 border-l-[3px] border-edge bg-hover" aria-hidden="true"></span>
-                        "evidence, cascade"
-                    </p>
-                    <DerivedNote />
-                }
-            })}
+        {(!roles.is_empty()).then(evidence_key)}
     }
+}
+
+/// What the marks of evidence mean.
+fn evidence_key() -> AnyView {
+    view! {
+        <p class="mt-2 flex flex-wrap items-center gap-x-3 text-xs text-ink-3">
+            <span class="size-3 border-l-[3px] border-amber bg-evidence" aria-hidden="true"></span>
+            "evidence, root"
+            <span class="size-3 border-l-[3px] border-edge bg-hover" aria-hidden="true"></span>
+            "evidence, cascade"
+        </p>
+        <DerivedNote />
+    }
+    .into_any()
 }
 
 /// Where in the log its evidence is, and which part is shown.

@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 
-use crate::{paths, preferences::use_frame};
+use crate::{components::button::Look, paths, preferences::use_frame};
 
 /// What a key does.
 #[cfg(any(feature = "hydrate", test))]
@@ -18,17 +18,30 @@ enum Act {
     Go(&'static str),
     /// Moves to the next row, or with -1 to the one before.
     Row(i32),
+    /// Moves to the next hit in a log, or with -1 to the one before.
+    Hit(i32),
+    /// Presses what says in `aria-keyshortcuts` that this key is its own.
+    Press(&'static str),
 }
 
 /// Every shortcut: keys and what they do.
-const LIST: [(&str, &str); 6] = [
+const LIST: [(&str, &str); 11] = [
     ("/", "Find a job"),
     ("c", "Create a job"),
     ("g j", "Go to Jobs"),
     ("g n", "Go to Nodes"),
     ("j k", "Next row, row before"),
+    ("1 – 6", "Tab of a job"),
+    ("[ ]", "Attempt before, next attempt"),
+    ("f", "Follow the log, or stop"),
+    ("n N", "Next hit in the log, hit before"),
+    ("Esc", "Leave a field, close this list"),
     ("?", "Show this list"),
 ];
+
+/// Keys that belong to one link or button of a page.
+#[cfg(any(feature = "hydrate", test))]
+const PRESSED: [&str; 9] = ["1", "2", "3", "4", "5", "6", "[", "]", "f"];
 
 /// What a key does, after a `g` or not; none where it does nothing.
 #[cfg(any(feature = "hydrate", test))]
@@ -43,7 +56,9 @@ fn interpret(after_g: bool, key: &str) -> Option<Act> {
         (false, "g") => Some(Act::Wait),
         (false, "j") => Some(Act::Row(1)),
         (false, "k") => Some(Act::Row(-1)),
-        (false, _) => None,
+        (false, "n") => Some(Act::Hit(1)),
+        (false, "N") => Some(Act::Hit(-1)),
+        (false, key) => PRESSED.into_iter().find(|own| *own == key).map(Act::Press),
     }
 }
 
@@ -66,10 +81,15 @@ pub fn Shortcuts() -> impl IntoView {
         <Show when=move || enabled && help.get()>
             <div
                 role="dialog"
+                id="shortcuts"
+                tabindex="-1"
                 aria-label="Keyboard shortcuts"
-                class="fixed z-(--z-over) right-8 bottom-8 max-sm:right-4 w-72 max-w-[calc(100vw-2rem)] p-4 rounded-lg bg-raised shadow-over"
+                class="fixed z-(--z-over) right-8 bottom-8 max-sm:right-4 w-80 max-w-[calc(100vw-2rem)] p-4 rounded-lg bg-raised shadow-over"
             >
-                <p class="font-semibold">"Keyboard shortcuts"</p>
+                <div class="flex items-center justify-between">
+                    <p class="font-semibold">"Keyboard shortcuts"</p>
+                    <button type="button" class=Look::Quiet.class() on:click=move |_| help.set(false)>"Close"</button>
+                </div>
                 <dl class="grid grid-cols-[4rem_1fr] gap-y-1 mt-2">{rows()}</dl>
                 <p class="mt-2 text-xs text-ink-3">
                     "They rest while you type. " <a href=paths::SETTINGS>"Turn them off"</a>
@@ -92,11 +112,12 @@ mod browser {
         let navigate = use_navigate();
         let after_g = StoredValue::new(false);
         let handle = window_event_listener(ev::keydown, move |event| {
-            if rests(&event) {
+            if event.key() == "Escape" {
+                leave_field();
+                help.set(false);
                 return;
             }
-            if event.key() == "Escape" {
-                help.set(false);
+            if rests(&event) {
                 return;
             }
             let act = interpret(after_g.get_value(), &event.key());
@@ -104,20 +125,39 @@ mod browser {
             match act {
                 None | Some(Act::Wait) => return,
                 Some(Act::Search) => focus("#find"),
-                Some(Act::Help) => help.update(|shown| *shown = !*shown),
+                Some(Act::Help) => {
+                    help.update(|shown| *shown = !*shown);
+                    // It is drawn in the next turn.
+                    request_animation_frame(|| focus("#shortcuts"));
+                }
                 Some(Act::Go(path)) => navigate(path, Default::default()),
-                Some(Act::Row(by)) => move_row(by),
+                Some(Act::Row(by)) => step("[data-row] a[data-open]", by),
+                Some(Act::Hit(by)) => step("[role=log] [data-hit] a", by),
+                Some(Act::Press(key)) => press(key),
             }
             event.prevent_default();
         });
         on_cleanup(move || handle.remove());
     }
 
+    /// The field that takes the keys.
+    fn field() -> Option<Element> {
+        document()
+            .active_element()
+            .filter(|element| matches!(element.tag_name().as_str(), "INPUT" | "TEXTAREA" | "SELECT"))
+    }
+
+    /// Gives the keys back to the page.
+    fn leave_field() {
+        if let Some(field) = field().and_then(|field| field.dyn_into::<HtmlElement>().ok()) {
+            // Nothing to do about an element that keeps the focus.
+            let _ = field.blur();
+        }
+    }
+
     /// Keys belong to the browser with a modifier, and to the field while one types.
     fn rests(event: &KeyboardEvent) -> bool {
-        let typing = document()
-            .active_element()
-            .is_some_and(|element| matches!(element.tag_name().as_str(), "INPUT" | "TEXTAREA" | "SELECT"));
+        let typing = field().is_some();
         event.ctrl_key() || event.alt_key() || event.meta_key() || event.is_composing() || typing
     }
 
@@ -129,8 +169,16 @@ mod browser {
         }
     }
 
-    fn move_row(by: i32) {
-        let Ok(rows) = document().query_selector_all("[data-row] a[data-open]") else { return };
+    fn press(key: &str) {
+        let element = document().query_selector(&format!("[aria-keyshortcuts=\"{key}\"]")).ok().flatten();
+        if let Some(element) = element.and_then(|element| element.dyn_into::<HtmlElement>().ok()) {
+            element.click();
+        }
+    }
+
+    /// Moves the focus to the next of some links, from the first one where none has it.
+    fn step(selector: &str, by: i32) {
+        let Ok(rows) = document().query_selector_all(selector) else { return };
         let links: Vec<Element> = (0..rows.length()).filter_map(|i| rows.get(i)?.dyn_into().ok()).collect();
         let here =
             document().active_element().and_then(|active| links.iter().position(|link| *link == active));
@@ -154,5 +202,13 @@ mod tests {
         assert_eq!(interpret(true, "n"), Some(Act::Go(paths::NODES)));
         assert_eq!(interpret(true, "c"), None);
         assert_eq!(interpret(false, "j"), Some(Act::Row(1)));
+        assert_eq!(interpret(false, "n"), Some(Act::Hit(1)), "without a g it is another key");
+    }
+
+    #[test]
+    fn keys_of_a_page_press_what_names_them() {
+        assert_eq!(interpret(false, "["), Some(Act::Press("[")));
+        assert_eq!(interpret(false, "7"), None);
+        assert_eq!(interpret(true, "1"), None);
     }
 }

@@ -30,7 +30,7 @@ pub fn DataTable(
 ) -> impl IntoView {
     let name = caption.clone();
     view! {
-        <div class="relative overflow-x-auto focus-visible:-outline-offset-2" role="region" aria-label=name tabindex="0">
+        <div class="scroll-hint relative overflow-x-auto focus-visible:-outline-offset-2" role="region" aria-label=name tabindex="0">
             <table class=format!("[&>tbody>tr:last-child>*]:border-b-0 {class}") role="table">
                 <caption class="unseen">{caption}</caption>
                 {children()}

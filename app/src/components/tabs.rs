@@ -23,19 +23,24 @@ pub fn Tabs(
     /// The name of the current one.
     current: &'static str,
 ) -> impl IntoView {
-    let link = move |tab: Tab, class: &'static str| {
+    let link = move |tab: Tab, key: Option<String>, class: &'static str| {
         let here = (tab.label == current).then_some("page");
-        view! { <li><a href=tab.href class=class aria-current=here>{tab.label}</a></li> }
+        let title = key.as_ref().map(|key| format!("{} ({key})", tab.label));
+        view! {
+            <li><a href=tab.href class=class title=title aria-keyshortcuts=key aria-current=here>{tab.label}</a></li>
+        }
     };
-    let wide = tabs.clone().into_iter().map(|tab| {
+    let wide = tabs.clone().into_iter().enumerate().map(|(at, tab)| {
         link(
             tab,
+            Some((at + 1).to_string()),
             "block py-2 -mb-px border-b-2 border-transparent text-ink-2 no-underline whitespace-nowrap hover:text-ink hover:border-rule aria-[current]:text-ink aria-[current]:font-medium aria-[current]:border-ink",
         )
     });
     let narrow = tabs.into_iter().map(|tab| {
         link(
             tab,
+            None,
             "block px-3 py-3 no-underline hover:bg-hover aria-[current]:font-medium aria-[current]:bg-hover",
         )
     });

@@ -11,8 +11,13 @@ use crate::{
 /// Rows a page where the address does not say.
 pub const DEFAULT_SIZE: u32 = 50;
 
+/// The parameter that names a filter to leave out, whatever its own parameter says.
+pub const WITHOUT: &str = "without";
+
 /// Reads the filters; `get` gives a parameter by its name.
 pub fn read(get: impl Fn(&str) -> Option<String>) -> JobsQuery {
+    let without = get(WITHOUT);
+    let get = |name: &str| get(name).filter(|_| without.as_deref() != Some(name));
     let text = |name| get(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     let number = |name| text(name).and_then(|text| text.parse::<u32>().ok());
     JobsQuery {
@@ -107,6 +112,17 @@ mod tests {
             .collect();
         let get = |key: &str| pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone());
         assert_eq!(read(get), full());
+    }
+
+    #[test]
+    fn a_filter_that_is_taken_away_leaves_the_others() {
+        let get = |name: &str| match name {
+            "q" => Some("typed".to_owned()),
+            "state" => Some("failed".to_owned()),
+            WITHOUT => Some("state".to_owned()),
+            _ => None,
+        };
+        assert_eq!(read(get), JobsQuery { q: Some("typed".to_owned()), ..JobsQuery::default() });
     }
 
     #[test]

@@ -13,9 +13,12 @@ use crate::{
     },
     console::{JobsCounts, JobsQuery, JobsSort, JobsViewName},
     format,
-    forms::jobs_query::{self, name},
+    forms::jobs_query::{self, WITHOUT, name},
     paths,
 };
+
+/// The id of the filters' form, which the chips belong to as well.
+const FORM: &str = "filters";
 
 /// The views with how many jobs each has.
 #[component]
@@ -60,7 +63,7 @@ pub fn Filters(query: JobsQuery) -> impl IntoView {
     .to_vec();
     let word = |value: Option<String>| value.unwrap_or_default();
     view! {
-        <Form method="GET" action=paths::JOBS>
+        <Form method="GET" action=paths::JOBS attr:id=FORM>
             {query.view.filter(|view| *view != JobsViewName::All).map(|view| view! {
                 <input type="hidden" name="view" value=name(&view)/>
             })}
@@ -110,35 +113,54 @@ pub fn Filters(query: JobsQuery) -> impl IntoView {
     }
 }
 
-/// What is filtered by, each with a way to take it away.
+/// Keeps what the form shows to the address: after a choice was made elsewhere, what was typed before is no more.
+pub fn follow(query: Memo<JobsQuery>) {
+    #[cfg(feature = "hydrate")]
+    Effect::new(move |before: Option<JobsQuery>| {
+        use wasm_bindgen::JsCast;
+        let query = query.get();
+        if before.is_some_and(|before| before != query) {
+            let form = document().get_element_by_id(FORM);
+            if let Some(form) = form.and_then(|form| form.dyn_into::<web_sys::HtmlFormElement>().ok()) {
+                form.reset();
+            }
+        }
+        query
+    });
+    #[cfg(not(feature = "hydrate"))]
+    let _ = query;
+}
+
+/// What is filtered by, each with a way to take it away. They send the form, so that what is typed there is not lost.
 #[component]
 pub fn Chips(query: JobsQuery) -> impl IntoView {
-    let without = |words: String, rest: JobsQuery| (words, paths::jobs(&JobsQuery { page: None, ..rest }));
     let q = &query;
-    let chips: Vec<(String, String)> = [
-        q.q.as_ref().map(|text| without(format!("text: {text}"), JobsQuery { q: None, ..q.clone() })),
-        q.state.map(|state| {
-            without(format!("state: {}", state.as_str()), JobsQuery { state: None, ..q.clone() })
-        }),
-        q.fault.map(|fault| without(format!("failure: {fault}"), JobsQuery { fault: None, ..q.clone() })),
-        q.kind
-            .map(|kind| without(format!("kind: {}", kind_name(kind)), JobsQuery { kind: None, ..q.clone() })),
-        q.owner
-            .as_ref()
-            .map(|owner| without(format!("owner: {owner}"), JobsQuery { owner: None, ..q.clone() })),
-        q.restarts.map(|n| without(format!("restarts ≥ {n}"), JobsQuery { restarts: None, ..q.clone() })),
+    let chips: Vec<(&'static str, String)> = [
+        q.q.as_ref().map(|text| ("q", format!("text: {text}"))),
+        q.state.map(|state| ("state", format!("state: {}", state.as_str()))),
+        q.fault.map(|fault| ("fault", format!("failure: {fault}"))),
+        q.kind.map(|kind| ("kind", format!("kind: {}", kind_name(kind)))),
+        q.owner.as_ref().map(|owner| ("owner", format!("owner: {owner}"))),
+        q.restarts.map(|n| ("restarts", format!("restarts ≥ {n}"))),
     ]
     .into_iter()
     .flatten()
     .collect();
     jobs_query::is_filtered(q).then(|| {
-        let chips = chips.into_iter().map(|(words, href)| {
+        let chips = chips.into_iter().map(|(filter, words)| {
             view! {
                 <li class="inline-flex items-center h-6.5 max-sm:h-11 pl-2.5 border border-edge rounded-sm bg-raised text-xs max-w-full">
                     <span class="truncate">{words.clone()}</span>
-                    <a href=href class="grid place-items-center size-6 max-sm:size-11 text-ink-3" aria-label=format!("Remove filter {words}")>
+                    <button
+                        type="submit"
+                        form=FORM
+                        name=WITHOUT
+                        value=filter
+                        class="grid place-items-center size-6 max-sm:size-11 text-ink-3 cursor-pointer"
+                        aria-label=format!("Remove filter {words}")
+                    >
                         <Icon mark=Mark::Failed/>
-                    </a>
+                    </button>
                 </li>
             }
         });

@@ -46,6 +46,7 @@ pub fn Jobs() -> impl IntoView {
     live.watch(paths::STREAM.to_owned());
     let page = Resource::new_blocking(move || (query.get(), live.ticks()), |(query, _)| list_jobs(query));
     let shown: Shown = StoredValue::new(None);
+    filters::follow(query);
     view! {
         <Title text="Jobs"/>
         <Transition>

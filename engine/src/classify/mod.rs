@@ -15,6 +15,7 @@ mod prefix;
 mod progress;
 mod scanner;
 mod signatures;
+mod texts;
 mod traceback;
 mod verdict;
 

@@ -1,5 +1,7 @@
 //! What launchers and loggers put in front of a line: ranks, times, levels, process names.
 
+use memchr::memchr;
+
 /// A line without its prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stripped<'a> {
@@ -41,7 +43,7 @@ fn strip_one(line: &[u8]) -> Option<(Option<u32>, &[u8])> {
 /// `[rank3]:`, `[default3]:`, `[3]:`, `[1,26]<stdout>:`, `[2025-05-27 19:49:22,947]`,
 /// `[launch.py:434:main]`.
 fn bracket(line: &[u8]) -> Option<(Option<u32>, &[u8])> {
-    let end = line.iter().take(MAX_GROUP).position(|b| *b == b']')?;
+    let end = memchr(b']', &line[..line.len().min(MAX_GROUP)])?;
     let (inner, mut rest) = (&line[1..end], &line[end + 1..]);
     let mut rank = number_after(inner, b"rank").or_else(|| number_after(inner, b"Rank "));
     rank = rank.or_else(|| number_after(inner, b"default"));
@@ -62,7 +64,7 @@ fn bracket(line: &[u8]) -> Option<(Option<u32>, &[u8])> {
 
 /// `(RayTrainWorker pid=2483, ip=10.0.0.7)`, `(raylet)`.
 fn process(line: &[u8]) -> Option<(Option<u32>, &[u8])> {
-    let end = line.iter().take(MAX_GROUP).position(|b| *b == b')')?;
+    let end = memchr(b')', &line[..line.len().min(MAX_GROUP)])?;
     let (inner, rest) = (&line[1..end], &line[end + 1..]);
     let known = memchr::memmem::find(inner, b"pid=").is_some() || inner.starts_with(b"raylet");
     known.then(|| (None, rest.strip_prefix(b" ").unwrap_or(rest)))

@@ -1,8 +1,8 @@
 //! Reads a stream line by line: which signature a line matches, and what it tells of the progress.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::LazyLock};
 
-use memchr::memchr;
+use memchr::{memchr, memmem::Finder};
 
 use super::{
     MAX_LINE_CHARS,
@@ -170,11 +170,13 @@ impl Reader {
 
 /// Lines that Holdfast wrote itself never count.
 fn is_ours(body: &[u8]) -> bool {
+    static NAME: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"holdfast"));
     let head = &body[..body.len().min(120)];
-    head.starts_with(b"holdfast ")
-        || head.starts_with(b"holdfast:")
-        || memchr::memmem::find(head, b"holdfast_agent").is_some()
-        || memchr::memmem::find(head, b"holdfast-agent").is_some()
+    NAME.find_iter(head).any(|at| match &head[at + NAME.needle().len()..] {
+        [b' ' | b':', ..] => at == 0,
+        [b'_' | b'-', rest @ ..] => rest.starts_with(b"agent"),
+        _ => false,
+    })
 }
 
 /// Takes out colours, cursor movements, titles and links.

@@ -10,10 +10,10 @@ mod values;
 
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use memchr::memmem::Finder;
 
 use self::values::{Bar, bar, loss, samples, step};
-use super::prefix;
+use super::{prefix, texts::Texts};
 use crate::failure::Phase;
 
 /// What a line tells of the progress.
@@ -66,9 +66,9 @@ enum Word {
     Samples,
 }
 
-static FINDER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(WORDS.map(|(word, _)| word)).ok()
-});
+static FINDER: LazyLock<Option<Texts>> = LazyLock::new(|| Texts::new(&WORDS.map(|(word, _)| word)).ok());
+
+static LOSS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"loss"));
 
 /// Reads the progress of one stream. It remembers the progress bar, since losses are often printed apart
 /// from it.
@@ -91,8 +91,10 @@ impl ProgressReader {
         if let Some(bar) = bar(line) {
             return self.bar_step(bar, line);
         }
-        let mut found = Found::default();
-        for hit in FINDER.as_ref()?.find_iter(line) {
+        let finder = FINDER.as_ref()?;
+        let (mut found, mut at) = (Found::default(), 0);
+        while let Some(hit) = finder.find(line, at) {
+            at = hit.end();
             let (before, after) = (&line[..hit.start()], &line[hit.end()..]);
             match WORDS[hit.pattern()].1 {
                 Word::Protocol => {
@@ -134,11 +136,7 @@ impl ProgressReader {
         }
         self.bar = Some(bar);
         let shown = &line[bar.end..];
-        let loss = shown
-            .windows(4)
-            .position(|word| word == b"loss")
-            .and_then(|at| loss(&shown[..at], &shown[at + 4..]))
-            .flatten();
+        let loss = LOSS.find(shown).and_then(|at| loss(&shown[..at], &shown[at + 4..])).flatten();
         Some(Progress::Step { step: bar.step, total: bar.total, loss, samples: None })
     }
 }

@@ -111,8 +111,10 @@ pub(super) fn bar(line: &[u8]) -> Option<Bar> {
     let end = line.len() - rest.len();
     let percent = line[..first].iter().rposition(|b| !b.is_ascii_digit()).map_or(0, |at| at + 1);
     let name = prefix::strip(&line[..percent]).body.trim_ascii();
-    let name = name.strip_suffix(b":").unwrap_or(name).to_ascii_lowercase();
-    if let Some(epoch) = name.strip_prefix(b"epoch ") {
+    let name = name.strip_suffix(b":").unwrap_or(name);
+    if let Some((_, epoch)) =
+        name.split_at_checked(6).filter(|(word, _)| word.eq_ignore_ascii_case(b"epoch "))
+    {
         // Lightning counts epochs from 0 and begins each with an empty bar.
         let (epoch, _) = whole(epoch)?;
         let step = epoch.checked_mul(length)?.checked_add(done)?;
@@ -120,7 +122,7 @@ pub(super) fn bar(line: &[u8]) -> Option<Bar> {
     }
     let names_training = [&b"train"[..], b"step", b"iter"]
         .iter()
-        .any(|word| name.windows(word.len()).any(|part| part == *word));
+        .any(|word| name.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word)));
     (name.is_empty() || names_training).then_some(Bar { step: done, total: Some(length), done, length, end })
 }
 
@@ -131,11 +133,15 @@ fn owned(before: &[u8], owners: &[&[u8]], others: &[&[u8]]) -> bool {
     let owner = || {
         let end = head.iter().rposition(|b| !b.is_ascii_whitespace()).map_or(0, |at| at + 1);
         let start = head[..end].iter().rposition(|b| !b.is_ascii_alphabetic()).map_or(0, |at| at + 1);
-        head[start..end].to_ascii_lowercase()
+        &head[start..end]
+    };
+    let is_one_of = |words: &[&[u8]]| {
+        let owner = owner();
+        !owner.is_empty() && words.iter().any(|word| word.eq_ignore_ascii_case(owner))
     };
     match last {
-        b'_' => owners.contains(&owner().as_slice()),
-        b' ' | b'/' => !others.contains(&owner().as_slice()),
+        b'_' => is_one_of(owners),
+        b' ' | b'/' => !is_one_of(others),
         b'-' => false,
         other => !other.is_ascii_alphanumeric(),
     }
@@ -157,22 +163,20 @@ fn blanks(text: &[u8]) -> &[u8] {
 
 /// A whole number that nothing makes a part of something else: `3.5`, `3b`, `3%`, `3-4` are none.
 fn whole(text: &[u8]) -> Option<(u64, &[u8])> {
-    let end = text.iter().position(|b| !b.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, rest) = text.split_at(end);
+    let mut number = 0u64;
+    let mut end = 0;
+    while let Some(digit) = text.get(end).map(|b| b.wrapping_sub(b'0')).filter(|digit| *digit < 10) {
+        number = number.checked_mul(10)?.checked_add(u64::from(digit))?;
+        end += 1;
+    }
+    let rest = &text[end..];
     let part = match rest {
         [b'.', next, ..] => next.is_ascii_digit(),
         [b'%' | b'-' | b'_', ..] => true,
         [next, ..] => next.is_ascii_alphanumeric(),
         [] => false,
     };
-    if part {
-        return None;
-    }
-    if digits.is_empty() {
-        return None;
-    }
-    let digit = |number: u64, digit: &u8| number.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
-    Some((digits.iter().try_fold(0, digit)?, rest))
+    (end > 0 && !part).then_some((number, rest))
 }
 
 /// A whole number with `end` right behind it.

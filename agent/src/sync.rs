@@ -257,6 +257,7 @@ impl Client {
             address: address.unwrap_or_else(|| "127.0.0.1".to_owned()),
             offer: *self.offer.borrow(),
             current: *self.current.borrow(),
+            sent_at: clock::now(),
             reports,
         };
         let call = self.http.post(format!("{url}/agent/v1/sync"));

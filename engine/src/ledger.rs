@@ -26,20 +26,64 @@ pub enum Use {
     Nothing,
 }
 
+/// The newest stretches that a meter remembers: a launch has few uses one after the other, and what is older than a launch is not
+/// changed any more.
+const STRETCHES: usize = 8;
+
+/// Time with one use: what, from, to (microseconds).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Stretch(Use, i64, i64);
+
 /// Sums up microseconds of the whole job. Integers, so that a stored meter is the same meter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// While the server is away nobody counts, and afterwards the agents tell when things happened. So the meter counts on as
+/// before, and is [revised](Meter::revise) when something turns out to have changed earlier.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meter {
     kept: i64,
     stalled: i64,
     starting: i64,
     redone: i64,
     queued: i64,
+    /// Oldest first.
+    newest: Vec<Stretch>,
 }
 
 impl Meter {
     /// Adds the time from `from` to `to`.
     pub fn add(&mut self, what: Use, from: Time, to: Time) {
-        let micros = to.micros().saturating_sub(from.micros()).max(0);
+        let (from, to) = (from.micros(), to.micros());
+        if to <= from {
+            return;
+        }
+        self.count(what, to.saturating_sub(from));
+        match self.newest.last_mut() {
+            Some(last) if last.0 == what && last.2 == from => last.2 = to,
+            _ => self.newest.push(Stretch(what, from, to)),
+        }
+        self.forget_old();
+    }
+
+    /// From `from` until now the time was spent on `what`, as is known only now. The time that is held stays as much as it was,
+    /// but for what turns out to have been held no more; what was waited for resources stays that.
+    pub fn revise(&mut self, what: Use, from: Time) {
+        for Stretch(was, begin, end) in std::mem::take(&mut self.newest) {
+            let cut = from.micros().clamp(begin, end);
+            if cut > begin {
+                self.newest.push(Stretch(was, begin, cut));
+            }
+            if cut < end {
+                let is_held = !matches!(was, Use::Queued | Use::Nothing);
+                let now = if is_held { what } else { was };
+                self.count(was, cut - end);
+                self.count(now, end - cut);
+                self.newest.push(Stretch(now, cut, end));
+            }
+        }
+        self.forget_old();
+    }
+
+    fn count(&mut self, what: Use, micros: i64) {
         let sum = match what {
             Use::Kept => &mut self.kept,
             Use::Stalled => &mut self.stalled,
@@ -49,6 +93,11 @@ impl Meter {
             Use::Nothing => return,
         };
         *sum = sum.saturating_add(micros);
+    }
+
+    fn forget_old(&mut self) {
+        let old = self.newest.len().saturating_sub(STRETCHES);
+        self.newest.drain(..old);
     }
 
     /// The ledger in accelerator-seconds.
@@ -88,6 +137,8 @@ pub struct Times {
     pub placed_at: Option<Time>,
     /// All processes ran.
     pub resources_at: Option<Time>,
+    /// Training could go on: see [`training_at`](crate::progress::LaunchProgress::training_at).
+    pub training_at: Option<Time>,
     /// The first step was printed.
     pub first_step_at: Option<Time>,
     /// The step that the failure had lost was made again.
@@ -104,6 +155,7 @@ impl Times {
             submitted_at: None,
             placed_at: None,
             resources_at: None,
+            training_at: None,
             first_step_at: None,
             caught_up_at: None,
         }
@@ -130,8 +182,8 @@ impl Times {
             save_seconds: None,
             queue_seconds: span(self.decided_at, self.placed_at),
             start_seconds: stop.zip(start).map(|(stop, start)| stop + start),
-            load_seconds: span(self.resources_at, self.first_step_at),
-            redo_seconds: span(self.first_step_at, self.caught_up_at),
+            load_seconds: span(self.resources_at, self.training_at),
+            redo_seconds: span(self.training_at, self.caught_up_at),
             redone_steps,
             accelerator_seconds: None,
         };
@@ -156,7 +208,8 @@ mod tests {
             submitted_at: at(6),
             placed_at: at(16),
             resources_at: at(19),
-            first_step_at: at(48),
+            training_at: at(48),
+            first_step_at: at(49),
             caught_up_at: at(57),
             ..Times::new(Time(0), Time(0).plus_seconds(2))
         };
@@ -192,5 +245,50 @@ mod tests {
         }
         let ledger = meter.ledger(&crate::chain::testing::spec(2));
         assert_eq!((ledger.kept, ledger.queued_seconds, ledger.ettr), (180.0, 5.0, Some(0.9)));
+    }
+
+    #[test]
+    fn what_is_known_late_changes_what_the_time_was_for_and_not_how_much_it_was() {
+        let at = |seconds: u64| Time(0).plus_seconds(seconds);
+        let mut meter = Meter::default();
+        meter.add(Use::Queued, at(0), at(5));
+        meter.add(Use::Starting, at(5), at(10));
+        meter.add(Use::Kept, at(10), at(60));
+        meter.add(Use::Kept, at(60), at(100));
+        meter.revise(Use::Stalled, at(70));
+        meter.revise(Use::Stalled, at(90));
+        meter.add(Use::Stalled, at(100), at(101));
+        let parts = |meter: &Meter| {
+            [meter.queued, meter.starting, meter.kept, meter.redone, meter.stalled].map(|sum| sum / 1_000_000)
+        };
+        assert_eq!(parts(&meter), [5, 5, 60, 0, 31]);
+        meter.revise(Use::Redone, at(8));
+        assert_eq!(parts(&meter), [5, 3, 0, 93, 0]);
+        meter.revise(Use::Nothing, at(0));
+        assert_eq!(parts(&meter), [5, 0, 0, 0, 0], "waiting was no use of what was held");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_parts_add_up_to_what_was_held(
+            steps in proptest::collection::vec((0usize..6, 0i64..50, proptest::option::of((0usize..4, 0i64..300))), 0..40),
+        ) {
+            let uses = [Use::Kept, Use::Stalled, Use::Starting, Use::Redone, Use::Queued, Use::Nothing];
+            let (mut meter, mut now, mut held, mut queued) = (Meter::default(), 0, 0, 0);
+            for (what, micros, late) in steps {
+                meter.add(uses[what], Time(now), Time(now + micros));
+                now += micros;
+                held += if what < 4 { micros } else { 0 };
+                queued += if what == 4 { micros } else { 0 };
+                if let Some((what, from)) = late {
+                    meter.revise(uses[what], Time(from));
+                }
+                let parts = [meter.kept, meter.stalled, meter.starting, meter.redone];
+                proptest::prop_assert_eq!(parts.iter().sum::<i64>(), held);
+                proptest::prop_assert!(parts.iter().all(|part| *part >= 0));
+                proptest::prop_assert_eq!(meter.queued, queued);
+                proptest::prop_assert!(meter.newest.len() <= STRETCHES);
+            }
+        }
     }
 }

@@ -34,6 +34,8 @@ pub struct History {
     pub saved_any: bool,
     /// Steps the program means to make.
     pub total: Option<u64>,
+    /// Microseconds for a step, the average of the newest launch that printed two.
+    pace: Option<u64>,
     /// Losses by step, rising, thinned out.
     losses: Vec<(u64, f64)>,
 }
@@ -73,12 +75,17 @@ impl History {
 pub struct LaunchProgress {
     /// Something was saved before this launch, at this step if it said so.
     expected: Expected,
+    /// The newest step that was made before this launch.
+    lost: Option<u64>,
     /// Losses had been printed before this launch.
     losses_before: bool,
     /// All processes were there.
     resources: Option<(Time, u32)>,
     loaded: Option<CheckpointEvent>,
     first: Option<Point>,
+    training_at: Option<Time>,
+    /// Where the curve is now, and where it was a point before.
+    newest: Option<[(u64, Time); 2]>,
     last_step: Option<u64>,
     /// When the first loss was compared, and whether it had jumped.
     loss: Option<(Time, Option<f64>, bool)>,
@@ -107,10 +114,13 @@ impl LaunchProgress {
         };
         Self {
             expected,
+            lost: history.reached,
             losses_before: !history.losses.is_empty(),
             resources: None,
             loaded: None,
             first: None,
+            training_at: None,
+            newest: None,
             last_step: None,
             loss: None,
             points_without_loss: 0,
@@ -136,18 +146,44 @@ impl LaunchProgress {
             self.speaker = Some(replica);
         }
         for point in points {
-            let first = self.first.is_none();
-            if first {
+            if self.first.is_none() {
                 self.first = Some(point.clone());
+                self.training_at = self.estimate_training(history.pace);
             }
             if speaks {
                 self.take_loss(history, point);
             }
+            self.take_pace(history, point);
             self.last_step = self.last_step.max(Some(point.step));
             history.reached = history.reached.max(Some(point.step));
             history.total = point.total.or(history.total);
         }
         speaks
+    }
+
+    fn take_pace(&mut self, history: &mut History, point: &Point) {
+        let Some((first, training_at)) = self.first.as_ref().zip(self.training_at) else { return };
+        let newest = (point.step, point.at);
+        let before = match self.newest {
+            Some([_, last]) if last.0 >= point.step => return,
+            Some([_, last]) => last,
+            None => (self.began_after().unwrap_or(first.step), training_at),
+        };
+        self.newest = Some([before, newest]);
+        let steps = point.step.saturating_sub(first.step);
+        let micros = u64::try_from(point.at.micros().saturating_sub(first.at.micros())).unwrap_or(0);
+        history.pace = micros.checked_div(steps).filter(|pace| *pace > 0).or(history.pace);
+    }
+
+    fn estimate_training(&self, pace: Option<u64>) -> Option<Time> {
+        let first = self.first.as_ref()?;
+        let loaded = self.loaded.as_ref().map(|loaded| loaded.at.min(first.at));
+        let steps = first.step.saturating_sub(self.began_after()?);
+        let begun = pace.map(|pace| {
+            let micros = i64::try_from(pace.saturating_mul(steps)).unwrap_or(i64::MAX);
+            Time(first.at.micros().saturating_sub(micros))
+        });
+        loaded.max(begun).or(Some(first.at))
     }
 
     fn take_loss(&mut self, history: &mut History, point: &Point) {
@@ -212,6 +248,23 @@ impl LaunchProgress {
     /// The first step printed and when.
     pub fn first_step(&self) -> Option<(u64, Time)> {
         self.first.as_ref().map(|point| (point.step, point.at))
+    }
+
+    /// When it could begin to make steps. A step is printed when it is made, so this is before the first printed one: by as much
+    /// as the steps up to it take at the usual pace, but not before the checkpoint was loaded, where that is known. With neither,
+    /// the time to load and the time to make the first step cannot be told apart and it is when that step was printed.
+    pub fn training_at(&self) -> Option<Time> {
+        self.training_at
+    }
+
+    /// When the newest step of the launches before was made again; at once where there was none. Many programs print every so many
+    /// steps only, so it may lie between two points.
+    pub fn caught_up_at(&self) -> Option<Time> {
+        let Some(lost) = self.lost else { return self.training_at };
+        let [before, newest] = self.newest.filter(|[_, newest]| lost <= newest.0)?;
+        let share = lost.saturating_sub(before.0) as f64 / newest.0.saturating_sub(before.0).max(1) as f64;
+        let micros = newest.1.micros().saturating_sub(before.1.micros()).max(0);
+        Some(Time(before.1.micros() + (micros as f64 * share) as i64))
     }
 
     /// The last step known.

@@ -496,9 +496,10 @@ pub struct Cost {
     pub queue_seconds: Option<f64>,
     /// Stopping what was left and starting the processes.
     pub start_seconds: Option<f64>,
-    /// From the processes' start to the first step.
+    /// From the processes' start until training could go on: the checkpoint was loaded, and by the usual pace the first printed
+    /// step was begun.
     pub load_seconds: Option<f64>,
-    /// Making again the steps that were lost.
+    /// Making again the steps that were lost, the first printed one included.
     pub redo_seconds: Option<f64>,
     /// How many steps those are.
     pub redone_steps: Option<u64>,

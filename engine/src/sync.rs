@@ -49,6 +49,8 @@ pub struct SyncRequest {
     /// The launch it was last told to run and the rendezvous port it was given: a server that comes back learns it here.
     #[serde(default)]
     pub current: Option<PortOffer>,
+    /// The agent's clock when it sent this, so that its times can be understood where that clock is off.
+    pub sent_at: Time,
     /// News, oldest first, and all that is not acknowledged yet.
     pub reports: Vec<Report>,
 }
@@ -123,6 +125,26 @@ pub struct Report {
     pub launch: u32,
     /// What happened.
     pub body: ReportBody,
+}
+
+impl Report {
+    /// The same, seen by a clock that shows `micros` microseconds more.
+    pub fn moved(mut self, micros: i64) -> Self {
+        let shift = |at: &mut Time| at.0 = at.0.saturating_add(micros);
+        shift(&mut self.at);
+        match &mut self.body {
+            ReportBody::Exited { evidence, .. } => evidence.iter_mut().for_each(|line| shift(&mut line.at)),
+            ReportBody::Progress { points } => points.iter_mut().for_each(|point| shift(&mut point.at)),
+            ReportBody::Checkpoint { event } => shift(&mut event.at),
+            ReportBody::Ready
+            | ReportBody::Started
+            | ReportBody::StartFailed { .. }
+            | ReportBody::Stopped
+            | ReportBody::Phase { .. }
+            | ReportBody::LogLost { .. } => {}
+        }
+        self
+    }
 }
 
 /// What happened at a replica.

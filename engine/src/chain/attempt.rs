@@ -144,6 +144,10 @@ pub(super) struct Launch {
     /// When it was ordered to run: at once after an incident, for the first launch once every replica is ready.
     pub ordered_at: Option<Time>,
     pub started_at: Option<Time>,
+    /// The newest report that processes started.
+    pub started_by: Option<Time>,
+    /// The newest that processes are gone.
+    pub gone_by: Option<Time>,
     pub ended_at: Option<Time>,
     pub phase: Phase,
     pub progress: LaunchProgress,
@@ -158,6 +162,8 @@ impl Launch {
             cause,
             ordered_at,
             started_at: None,
+            started_by: None,
+            gone_by: None,
             ended_at: None,
             phase: Phase::Starting,
             progress: LaunchProgress::new(history),
@@ -234,6 +240,14 @@ impl Attempt {
     /// No process of the launch is left anywhere.
     pub fn is_quiet(&self) -> bool {
         self.replicas.iter().all(Replica::is_quiet)
+    }
+
+    /// When its launch ended: when the last process was gone, and `now` while one may be left.
+    pub fn launch_ended_at(&self, processes: u32, now: Time) -> Time {
+        let launch = &self.launch;
+        let over = self.replicas.iter().all(|replica| replica.is_quiet() || replica.is_finished(processes));
+        let gone = launch.gone_by.filter(|_| over).unwrap_or(now);
+        gone.max(launch.started_at.or(launch.ordered_at).unwrap_or(self.submitted_at)).min(now)
     }
 
     /// The first replica that is over.

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     failure::{Evidence, Exit, Phase, Role, Signal, Verdict},
     ids::{IncidentId, TaskId},
-    ledger::Times,
+    ledger::{Times, Use},
     record::{Action, Budget, Cost, DecisionRecord, EventKind, IncidentRecord},
     time::Time,
 };
@@ -122,12 +122,15 @@ impl Gathering {
     }
 
     fn take(&mut self, at: Time, sign: Sign) {
+        let counts = !matches!(sign, Sign::Exit { asked, exit, .. } if asked || exit.is_success());
+        if counts {
+            self.sign_at = self.sign_at.min(at);
+        }
         match sign {
             Sign::Exit { replica, rank, exit, asked, step, phase, evidence } => {
                 self.step = self.step.max(step);
-                if !asked && !exit.is_success() {
+                if counts {
                     self.phase.get_or_insert(phase);
-                    self.sign_at = self.sign_at.min(at);
                 }
                 let follows = follows(&evidence);
                 self.take_exit(SeenExit { replica, rank: Some(rank), exit, asked, follows, at });
@@ -217,6 +220,7 @@ impl Turn {
             for sign in signs {
                 gathering.take(at, sign);
             }
+            self.chain.meter.revise(Use::Stalled, gathering.sign_at);
         }
     }
 
@@ -288,12 +292,11 @@ impl Turn {
         self.touch_incident();
     }
 
-    /// The processes of the launch all run: the incident before it has its resources.
-    pub fn recovery_has_resources(&mut self) {
-        let now = self.now;
+    /// The processes of the launch all run since `at`: the incident before it has its resources.
+    pub fn recovery_has_resources(&mut self, at: Time) {
         self.change_incident(|live| {
-            if live.times.placed_at.is_some() {
-                live.times.resources_at.get_or_insert(now);
+            if let Some(placed_at) = live.times.placed_at {
+                live.times.resources_at.get_or_insert(at.max(placed_at));
             }
         });
     }
@@ -301,19 +304,23 @@ impl Turn {
     /// A step was made: the first, or the one that the failure had lost.
     pub fn follow_recovery(&mut self) {
         let progress = &self.chain.attempt.launch.progress;
-        let (Some(_), last, now) = (progress.first_step(), progress.last_step(), self.now) else { return };
-        let Some(live) = &self.chain.incident else { return };
-        if live.times.resources_at.is_none() {
+        let Some(((_, first_at), training_at)) = progress.first_step().zip(progress.training_at()) else {
             return;
-        }
-        let caught_up = last >= live.reached;
+        };
+        let Some(live) = &self.chain.incident else { return };
+        let Some(resources_at) = live.times.resources_at else { return };
+        let caught_up = progress.last_step() >= live.reached;
         if live.times.first_step_at.is_some() && !caught_up {
             return;
         }
+        let training_at = self.real(training_at).max(resources_at);
+        let first_at = self.real(first_at).max(resources_at);
+        let caught_up_at = self.real(progress.caught_up_at().unwrap_or(self.now)).max(training_at);
         self.change_incident(|live| {
-            live.times.first_step_at.get_or_insert(now);
+            live.times.training_at.get_or_insert(training_at);
+            live.times.first_step_at.get_or_insert(first_at);
             if caught_up {
-                live.times.caught_up_at = Some(now);
+                live.times.caught_up_at = Some(caught_up_at);
             }
         });
         if caught_up {

@@ -105,6 +105,9 @@ impl Turn {
                 fresh.push(index);
             }
         }
+        if !fresh.is_empty() {
+            self.chain.attempt.launch.gone_by = Some(self.now);
+        }
         // One fact says it all; a thousand replicas would not say more.
         fresh.truncate(1);
         let signs: Vec<_> =
@@ -132,7 +135,8 @@ impl Turn {
 
     fn take_placed(&mut self, replicas: &BTreeMap<ReplicaName, ReplicaObservation>) {
         let mut signs = Vec::new();
-        let mut moved = false;
+        let (mut moved, mut gone) = (false, false);
+        let processes = self.chain.spec.processes_per_replica;
         for (name, seen) in replicas {
             let Some(index) = self.chain.attempt.replica(name) else { continue };
             let replica = &mut self.chain.attempt.replicas[index];
@@ -144,12 +148,18 @@ impl Turn {
             if replica.ended.as_ref().is_some_and(|known| !known.is_explained_by(reason)) {
                 continue;
             }
+            if !replica.is_quiet() && !replica.is_finished(processes) {
+                gone = true;
+            }
             replica.ended = Some(Ended { exit: *exit, reason: reason.clone() });
             match (exit, reason) {
                 // It finished and its last report did not get through.
                 (Some(exit), EndReason::Exited) if exit.is_success() => replica.finish(),
                 (exit, reason) => signs.extend(signs_of(index, *exit, reason)),
             }
+        }
+        if gone {
+            self.chain.attempt.launch.gone_by = Some(self.now);
         }
         if self.chain.attempt.is_wanted() {
             self.place();

@@ -4,6 +4,7 @@ use super::{
     EndReason,
     attempt::{Presence, Stage},
     incident::Sign,
+    summary,
     turn::{Turn, bounded},
 };
 use crate::{
@@ -39,6 +40,7 @@ impl Turn {
     }
 
     fn take_body(&mut self, index: usize, name: &ReplicaName, report: &Report) {
+        let at = self.real(report.at);
         match &report.body {
             ReportBody::Ready => self.take_ready(index),
             ReportBody::Started => {
@@ -47,17 +49,19 @@ impl Turn {
                     let replica = &mut self.chain.attempt.replicas[index];
                     replica.ready = true;
                     replica.run.started = true;
+                    let launch = &mut self.chain.attempt.launch;
+                    launch.started_by = launch.started_by.max(Some(at));
                 }
             }
             ReportBody::StartFailed { text } => {
                 let reason = EndReason::StartError(bounded(text));
-                self.take_signs(report.at, vec![Sign::Fact { replica: index, reason }]);
+                self.take_signs(at, vec![Sign::Fact { replica: index, reason }]);
             }
             ReportBody::Exited { rank, exit, asked, step, phase, evidence } => {
                 let process = Process { rank: *rank, exit: *exit, asked: *asked, step: *step, phase: *phase };
-                self.take_exit(index, report.at, process, evidence);
+                self.take_exit(index, at, process, evidence);
             }
-            ReportBody::Stopped => self.take_stopped(index, report.at),
+            ReportBody::Stopped => self.take_stopped(index, at),
             ReportBody::Progress { points } => self.take_points(index, name, points),
             ReportBody::Checkpoint { event } => self.take_checkpoint(event),
             ReportBody::Phase { phase } => self.chain.attempt.launch.phase = *phase,
@@ -98,6 +102,7 @@ impl Turn {
         let local = process.rank.checked_sub(index as u32 * processes).filter(|local| *local < processes);
         // A rank that is not of this replica is a forged or a broken report.
         let Some(local) = local else { return };
+        self.chain.attempt.launch.gone_by = self.chain.attempt.launch.gone_by.max(Some(at));
         if process.exit.is_success() && !process.asked {
             self.chain.attempt.replicas[index].run.finished |= 1 << local;
         }
@@ -119,6 +124,7 @@ impl Turn {
     /// All processes of a replica are gone. Where they had not finished and none of them failed, something outside ended them.
     fn take_stopped(&mut self, index: usize, at: Time) {
         self.chain.attempt.replicas[index].run.stopped = true;
+        self.chain.attempt.launch.gone_by = self.chain.attempt.launch.gone_by.max(Some(at));
         if self.chain.attempt.is_wanted() && !self.is_finished(index) {
             self.take_signs(at, vec![Sign::Ended { replica: index }]);
         }
@@ -128,9 +134,12 @@ impl Turn {
         if points.is_empty() {
             return;
         }
+        let mut speaks = false;
+        for point in points {
+            speaks = self.take_point(index as u32, point);
+        }
         let chain = &mut self.chain;
         let launch = &mut chain.attempt.launch;
-        let speaks = launch.progress.take_points(&mut chain.history, index as u32, points);
         if launch.phase == Phase::Starting {
             launch.phase = Phase::Training;
         }
@@ -139,8 +148,18 @@ impl Turn {
         if speaks {
             self.record(Record::Points(task, record));
         }
-        self.follow_recovery();
         self.touch_launch();
+    }
+
+    /// One by one, since a late report may tell of more than one change of what the time was for.
+    fn take_point(&mut self, replica: u32, point: &Point) -> bool {
+        let before = summary::spends(&self.chain);
+        let chain = &mut self.chain;
+        let progress = &mut chain.attempt.launch.progress;
+        let speaks = progress.take_points(&mut chain.history, replica, std::slice::from_ref(point));
+        self.follow_use(before);
+        self.follow_recovery();
+        speaks
     }
 
     fn take_checkpoint(&mut self, event: &CheckpointEvent) {

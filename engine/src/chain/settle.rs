@@ -4,10 +4,11 @@ use super::{
     Chain, Course, EndReason, Intent,
     attempt::{self, Presence, Stage},
     incident::Sign,
-    limits,
+    limits, summary,
     turn::Turn,
 };
 use crate::{
+    ledger::Use,
     policy::Refusal,
     record::{AttemptResult, EventKind, State},
     time::Time,
@@ -53,13 +54,14 @@ impl Turn {
 
     /// All processes of the launch run.
     fn run(&mut self) {
-        let (now, ready) = (self.now, self.chain.spec.world_size());
+        let (now, ready, before) = (self.now, self.chain.spec.world_size(), summary::spends(&self.chain));
         let attempt = &mut self.chain.attempt;
+        let started_at = attempt.launch.started_by.unwrap_or(now);
         attempt.stage = Stage::Running;
-        attempt.started_at.get_or_insert(now);
-        attempt.launch.ordered_at.get_or_insert(now);
-        attempt.launch.started_at = Some(now);
-        attempt.launch.progress.take_resources(now, ready);
+        attempt.started_at.get_or_insert(started_at);
+        attempt.launch.ordered_at.get_or_insert(started_at);
+        attempt.launch.started_at = Some(started_at);
+        attempt.launch.progress.take_resources(started_at, ready);
         let text = format!(
             "Launch {} of attempt {} runs: {}.",
             attempt.launch.number,
@@ -67,7 +69,9 @@ impl Turn {
             words::count(ready, "process")
         );
         self.event(EventKind::State, "holdfast", &text);
-        self.recovery_has_resources();
+        // Steps that were reported before the last replica said that it had started.
+        self.follow_use(before);
+        self.recovery_has_resources(started_at);
         self.follow_recovery();
         self.touch_attempt();
         self.touch_launch();
@@ -90,6 +94,9 @@ impl Turn {
 
     fn succeed(&mut self) {
         self.close_attempt(State::Succeeded, AttemptResult::Succeeded);
+        if let Some(ended_at) = self.chain.attempt.ended_at {
+            self.chain.meter.revise(Use::Nothing, ended_at);
+        }
         self.end(State::Succeeded, None);
         let text = format!("Attempt {} finished its work.", self.chain.attempt.number);
         self.event(EventKind::State, "holdfast", &text);

@@ -87,7 +87,7 @@ pub(super) fn spends(chain: &Chain) -> Use {
 pub(super) fn of(chain: &Chain, now: Time) -> Summary {
     let standing = standing(chain);
     let (state, substate) = (state(chain), substate(chain, now));
-    let mut meter = chain.meter;
+    let mut meter = chain.meter.clone();
     meter.add(spends(chain), chain.at, now);
     let mut ledger = meter.ledger(&chain.spec);
     if chain.history.reached.is_none() {

@@ -43,6 +43,9 @@ pub(crate) fn node(number: usize) -> NodeName {
     NodeName::new(format!("n{number}")).unwrap()
 }
 
+/// When a world begins.
+const START: Time = Time(1_764_446_400_000_000);
+
 pub(crate) struct World {
     pub chain: Chain,
     pub now: Time,
@@ -72,7 +75,7 @@ fn budget_name(budget: Budget) -> &'static str {
 
 impl World {
     pub fn new(spec: JobSpec) -> Self {
-        let now = Time(1_764_446_400_000_000);
+        let now = START;
         let spec_replicas = spec.replicas;
         let step = Chain::start(JobId::new("jabcdefghij2").unwrap(), spec, now);
         let mut world = Self {
@@ -150,6 +153,14 @@ impl World {
             }
         }
         assert!(chain.past.len() <= limits::PAST_FAILURES);
+        let ledger = summary.ledger;
+        let held = ledger.kept + ledger.stalled + ledger.starting + ledger.redone;
+        let counted = held / crate::ledger::accelerators(&chain.spec) + ledger.queued_seconds;
+        let passed = self.now.seconds_since(START);
+        assert!(counted <= passed + 1e-3, "{counted} s of {passed} s: {ledger:?}");
+        for part in [ledger.kept, ledger.stalled, ledger.starting, ledger.redone, ledger.queued_seconds] {
+            assert!(part >= 0.0, "{ledger:?}");
+        }
         if let Some(at) = chain.wake_at() {
             assert!(at > self.now, "a wake-up lies ahead");
         }
@@ -223,10 +234,15 @@ impl World {
     }
 
     pub fn report(&mut self, index: usize, body: ReportBody) -> &mut Self {
+        self.report_of(self.now, index, body)
+    }
+
+    /// A report of what the agent saw at `at`.
+    pub fn report_of(&mut self, at: Time, index: usize, body: ReportBody) -> &mut Self {
         let task_id = self.task();
         let sequence = self.sequences.entry((task_id.clone(), index)).or_default();
         *sequence += 1;
-        let report = Report { sequence: *sequence, at: self.now, launch: self.chain.launch_number(), body };
+        let report = Report { sequence: *sequence, at, launch: self.chain.launch_number(), body };
         self.give(Input::Report { task_id, replica: self.name(index), report })
     }
 

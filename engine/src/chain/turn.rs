@@ -6,6 +6,7 @@ use super::{
     limits, summary,
 };
 use crate::{
+    ledger::Use,
     policy::Refusal,
     record::{AttemptCause, AttemptResult, EventKind, EventRecord, Record, State, Substate},
     time::Time,
@@ -196,11 +197,11 @@ impl Turn {
 
     /// The attempt is over; what is left of it on the cluster is removed.
     pub fn close_attempt(&mut self, state: State, result: AttemptResult) {
-        let now = self.now;
+        let ended_at = self.launch_ended_at();
         let attempt = &mut self.chain.attempt;
         attempt.stage = Stage::Over(state);
         attempt.result = Some(result);
-        attempt.ended_at = Some(now);
+        attempt.ended_at = Some(ended_at);
         attempt.queue = None;
         let progressed = self.chain.history.reached > self.chain.attempt.reached_before;
         self.chain.fruitless = if progressed { 0 } else { self.chain.fruitless.saturating_add(1) };
@@ -211,15 +212,42 @@ impl Turn {
 
     /// The launch is over.
     pub fn end_launch(&mut self) {
+        let ended_at = self.launch_ended_at();
         let launch = &mut self.chain.attempt.launch;
         if launch.ended_at.is_none() && launch.ordered_at.is_some() {
-            launch.ended_at = Some(self.now);
+            launch.ended_at = Some(ended_at);
             // A program that finished without ever printing a step is not one that made none.
             if self.chain.attempt.stage != Stage::Over(State::Succeeded) {
                 self.chain.attempt.launch.progress.end();
             }
         }
         self.touch_launch();
+    }
+
+    fn launch_ended_at(&self) -> Time {
+        self.chain.attempt.launch_ended_at(self.chain.spec.processes_per_replica, self.now)
+    }
+
+    /// A time that an agent told, as far as it can be true: its clock may be off, but nothing of a launch was before its order or
+    /// is still to come.
+    pub fn real(&self, told: Time) -> Time {
+        let attempt = &self.chain.attempt;
+        let began = attempt.launch.ordered_at.or(attempt.placed_at).unwrap_or(attempt.submitted_at);
+        told.clamp(began.min(self.now), self.now)
+    }
+
+    /// Steps were told, so that the time may go to another use than before: it did so when they were made, however late that is
+    /// known.
+    pub fn follow_use(&mut self, before: Use) {
+        let (spends, progress) = (summary::spends(&self.chain), &self.chain.attempt.launch.progress);
+        let Some(training_at) = progress.training_at().filter(|_| spends != before) else { return };
+        let caught_up_at = progress.caught_up_at().unwrap_or(training_at).max(training_at);
+        if before == Use::Starting {
+            self.chain.meter.revise(Use::Redone, self.real(training_at));
+        }
+        if spends == Use::Kept {
+            self.chain.meter.revise(Use::Kept, self.real(caught_up_at));
+        }
     }
 
     /// The chain ends: nothing more happens by itself.

@@ -23,6 +23,8 @@ use crate::{clock::Clock, tokens::Tokens};
 const SILENT_AFTER_SECONDS: u64 = 60;
 /// How often that is looked at.
 const SILENCE_CHECK: Duration = Duration::from_secs(5);
+/// An agent's clock that differs by no more is not corrected: a sync may have been on its way for as long.
+const CLOCK_TOLERANCE_MICROS: i64 = 2_000_000;
 /// Launches whose ports are remembered for an attempt: the running one, the next one, and one late.
 const PORTS: usize = 3;
 
@@ -161,6 +163,8 @@ impl Hub {
         chain: &Chain,
     ) -> Result<bool, SyncError> {
         let known = chain.acknowledged(&request.task_id, &request.replica);
+        let off = self.clock.now().micros().saturating_sub(request.sent_at.micros());
+        let off = if off.saturating_abs() > CLOCK_TOLERANCE_MICROS { off } else { 0 };
         let inputs: Vec<_> = request
             .reports
             .iter()
@@ -168,7 +172,7 @@ impl Hub {
             .map(|report| Input::Report {
                 task_id: request.task_id.clone(),
                 replica: request.replica.clone(),
-                report: report.clone(),
+                report: report.clone().moved(off),
             })
             .collect();
         if !inputs.is_empty() {

@@ -108,6 +108,7 @@ impl World {
             address: "127.0.0.1".into(),
             offer: None,
             current: None,
+            sent_at: self.one.now(),
             reports,
         }
     }
@@ -228,6 +229,22 @@ async fn what_a_replica_cannot_know_is_refused_and_changes_nothing() {
     let stranger = world.request("worker-7", 0, vec![]);
     assert!(matches!(world.sync(&hub, stranger).await, Err(SyncError::Invalid(_))));
     assert_eq!(*before, **world.one.chain.borrow());
+}
+
+#[tokio::test]
+async fn the_times_of_an_agent_whose_clock_is_off_are_corrected() {
+    for (off_seconds, want_seconds) in [(-3600, 3600), (3600, -3600), (1, 0)] {
+        let world = World::new().await;
+        let hub = world.hub();
+        let mut request = world.request("worker-0", 0, vec![ready(1)]);
+        request.sent_at.0 += off_seconds * 1_000_000;
+        world.sync(&hub, request).await.unwrap();
+        let inputs = world.one.inputs.lock().unwrap();
+        let Some(Input::Report { report, .. }) = inputs.last() else { panic!("{inputs:?}") };
+        let moved = report.at.0 - ready(1).at.0;
+        // The clock of these tests goes on by a microsecond with each look at it.
+        assert!((moved - want_seconds * 1_000_000).abs() < 100, "{moved}");
+    }
 }
 
 #[tokio::test]

@@ -66,6 +66,7 @@ async fn a_forged_report_changes_nothing() {
     let task = chain["latest_task_id"].as_str().unwrap();
     let forged = json!({
         "task_id": task, "replica": "worker-0", "agent_id": "forger", "seen": 0, "address": "127.0.0.1", "offer": null,
+        "sent_at": "2026-01-01T00:00:00Z",
         "reports": [{"sequence": 999, "at": "2026-01-01T00:00:00Z", "launch": 0, "body":
             {"kind": "exited", "rank": 1, "exit": {"code": 1}, "asked": false, "step": null, "phase": "training", "evidence": []}}],
     });

@@ -67,7 +67,7 @@ fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
         9 | 10 => ReportBody::Progress {
             points: vec![Point {
                 step,
-                at: world.now,
+                at: Time(world.now.0 + dice.roll(90_000_000) as i64 - 80_000_000),
                 loss: dice.pick(&[None, Some(0.1), Some(1.0 / 3.0)]),
                 samples: None,
                 total: dice.chance(50).then_some(60),
@@ -158,7 +158,8 @@ fn random_input(dice: &mut Dice, world: &World, sequence: &mut u64) -> Input {
             let launch = world.chain.launch_number();
             let report = Report {
                 sequence: sequence.saturating_sub(back),
-                at: world.now,
+                // Late, or by a clock that is off.
+                at: Time(world.now.0 + dice.roll(90_000_000) as i64 - 80_000_000),
                 launch: if dice.chance(6) { dice.roll(4) as u32 } else { launch },
                 body: random_body(dice, world, index),
             };

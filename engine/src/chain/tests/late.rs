@@ -1,0 +1,152 @@
+//! What is told late, after the server was away, and what an agent's clock may do to it.
+
+use crate::{
+    chain::{testing::*, *},
+    failure::{FailureType::AppError, Phase},
+    record::{AttemptResult, Ledger},
+    sync::{Point, ReportBody},
+};
+
+/// A job of one replica that printed a step each second for 10 s, after which the server was away for an hour.
+fn away(spec: JobSpec) -> (World, Time) {
+    let mut world = World::new(spec);
+    world.up();
+    let left_at = later(world.now, 10);
+    world.report(0, points(world.now, 1, 10));
+    world.now = left_at;
+    world.give(Input::Tick);
+    world.after(3600.0);
+    (world, left_at)
+}
+
+fn later(at: Time, seconds: i64) -> Time {
+    Time(at.0 + seconds * 1_000_000)
+}
+
+/// A step each second, the first of them a second after `at`.
+fn points(at: Time, first: u64, last: u64) -> ReportBody {
+    let point = |step: u64| Point {
+        step,
+        at: later(at, (step - first + 1) as i64),
+        loss: Some(1.0),
+        samples: None,
+        total: None,
+    };
+    ReportBody::Progress { points: (first..=last).map(point).collect() }
+}
+
+fn exit(code: i64) -> ReportBody {
+    ReportBody::Exited {
+        rank: 0,
+        exit: Exit::from_code(code),
+        asked: false,
+        step: None,
+        phase: Phase::Training,
+        evidence: vec![],
+    }
+}
+
+fn ledger(world: &World) -> Ledger {
+    world.chain.summary(world.now).ledger
+}
+
+#[test]
+fn what_failed_while_the_server_was_away_stood_still_since_then() {
+    let (mut world, left_at) = away(full(1, 2));
+    let failed_at = later(left_at, 600);
+    let now = world.now;
+    world
+        .report_of(later(left_at, 599), 0, points(left_at, 11, 600))
+        .report_of(failed_at, 0, exit(1))
+        .report_of(later(failed_at, 1), 0, ReportBody::Stopped);
+    let incident = &world.incidents()[0];
+    assert_eq!(incident.clock.noticed_at, now);
+    assert_eq!(incident.cost.detect_seconds, Some(3000.0));
+    let ledger = ledger(&world);
+    assert_eq!((ledger.kept, ledger.stalled, ledger.starting), (610.0, 3000.0, 0.0));
+    let launch = &world.launches(&world.task())[0];
+    assert_eq!(launch.ended_at, Some(later(failed_at, 1)));
+}
+
+#[test]
+fn an_attempt_ended_when_its_last_process_did() {
+    for (code, result) in [(0, AttemptResult::Succeeded), (1, AttemptResult::AutoFailoverOff)] {
+        let (mut world, left_at) = away(spec(1));
+        let ended_at = later(left_at, 600);
+        world.report_of(ended_at, 0, exit(code)).report_of(ended_at, 0, ReportBody::Stopped);
+        let attempt = world.attempts().pop().unwrap();
+        assert_eq!((attempt.result, attempt.ended_at), (Some(result), Some(ended_at)));
+        let ledger = ledger(&world);
+        assert_eq!(ledger.kept, 610.0, "{ledger:?}");
+        assert_eq!(ledger.stalled, if code == 0 { 0.0 } else { 3000.0 }, "a failure was to be noticed");
+    }
+}
+
+#[test]
+fn a_failure_that_is_noticed_at_once_costs_no_more_than_before() {
+    let mut world = World::new(full(1, 2));
+    world.up().steps(1, 10).after(5.0).crash(0, AppError);
+    let ledger = ledger(&world);
+    assert_eq!((ledger.kept, ledger.stalled), (5.0, 0.0));
+}
+
+#[test]
+fn a_clock_that_is_off_moves_nothing_beyond_the_launch_and_now() {
+    for (off, detect, kept) in [(7200, 0.0, 3610.0), (-7200, 3610.0, 0.0)] {
+        let (mut world, _) = away(full(1, 2));
+        world.report_of(later(world.now, off), 0, exit(1)).report(0, ReportBody::Stopped);
+        assert_eq!(world.incidents()[0].cost.detect_seconds, Some(detect));
+        assert_eq!(ledger(&world).kept, kept);
+    }
+}
+
+#[test]
+fn steps_that_are_told_late_count_from_when_they_were_made() {
+    let mut world = World::new(full(1, 2));
+    world.up();
+    let started_at = world.now;
+    world.report(0, points(started_at, 1, 10)).checkpoint(false, 4).after(10.0).crash(0, AppError);
+    world.report(0, ReportBody::Started);
+    let restarted_at = world.now;
+    world.after(3600.0);
+    // It loaded for 20 s, made steps 5 to 10 again, and then new ones.
+    world.report(0, points(later(restarted_at, 20), 5, 100));
+    let ledger = ledger(&world);
+    assert_eq!((ledger.starting, ledger.redone, ledger.kept), (20.0, 6.0, 10.0 + 3600.0 - 26.0));
+    let cost = world.incidents()[0].cost;
+    assert_eq!((cost.load_seconds, cost.redo_seconds, cost.redone_steps), (Some(20.0), Some(6.0), Some(6)));
+}
+
+/// A job that made 10 steps in 10 s, saved this one, failed, and prints `first` as its first step `seconds` after the restart.
+fn first_step_after_restart(
+    saved: u64,
+    first: u64,
+    seconds: i64,
+    loaded_after: Option<i64>,
+) -> (Option<f64>, Option<f64>) {
+    let mut world = World::new(full(1, 2));
+    world.up();
+    world.report(0, points(world.now, 1, 10)).checkpoint(false, saved).after(10.0).crash(0, AppError);
+    world.report(0, ReportBody::Started);
+    if let Some(after) = loaded_after {
+        world.after(after as f64).checkpoint(true, saved).after((seconds - after) as f64);
+    } else {
+        world.after(seconds as f64);
+    }
+    world.steps(first, first);
+    let cost = world.incidents()[0].cost;
+    (cost.load_seconds, cost.redo_seconds)
+}
+
+#[test]
+fn the_first_printed_step_took_time_to_make() {
+    for (case, saved, first, loaded_after, want) in [
+        ("it is the only lost one", 9, 10, None, (Some(29.0), Some(1.0))),
+        ("the checkpoint was there long before", 9, 10, Some(5), (Some(29.0), Some(1.0))),
+        ("it is beyond the lost ones", 8, 18, Some(5), (Some(20.0), Some(2.0))),
+        ("nothing was lost", 10, 20, Some(5), (Some(20.0), Some(0.0))),
+        ("more are to be made again", 5, 6, Some(5), (Some(29.0), None)),
+    ] {
+        assert_eq!(first_step_after_restart(saved, first, 30, loaded_after), want, "{case}");
+    }
+}

@@ -28,6 +28,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod version;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,6 +49,7 @@ use crate::{
 use attempt::{Attempt, Presence};
 use incident::{LiveIncident, PastFailure};
 use turn::Turn;
+use version::Version;
 
 /// Limits of waiting and of what a chain holds. Where no source is named the number is Holdfast's own.
 pub mod limits {
@@ -285,6 +287,7 @@ pub struct Step {
 /// ones only what later decisions need; their history is in the records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
+    version: Version,
     job_id: JobId,
     spec: JobSpec,
     intent: Intent,
@@ -332,6 +335,7 @@ impl Chain {
         let attempt =
             Attempt::order(&job_id, &spec, 1, AttemptCause::Initial, BTreeSet::new(), &history, now);
         let chain = Self {
+            version: Version,
             job_id,
             spec,
             intent: Intent::Run,
@@ -424,6 +428,7 @@ impl Chain {
     /// Whether nothing differs but the time: the step between the two need not be kept, the next one makes up for it.
     pub fn is_same_but_for_time(&self, other: &Self) -> bool {
         let Self {
+            version: _,
             job_id,
             spec,
             intent,

@@ -90,15 +90,19 @@ pub fn incident(chain: &ChainView, numbered: Numbered<'_>, open: bool, per_gpu: 
 }
 
 fn fault(incident: &IncidentRecord) -> AnyView {
-    let mut parts = Vec::new();
-    if let Some(root) = &incident.root {
-        let rank =
-            root.rank.map_or_else(|| format!("root {}", root.replica), |rank| format!("root rank {rank}"));
-        parts.push(rank);
-    }
-    if incident.cascade_ranks > 0 {
-        parts.push(format!("{} cascade", format::count(u64::from(incident.cascade_ranks))));
-    }
+    let root = incident.root.as_ref().map(|root| match root.rank {
+        Some(rank) => format!("; root rank {rank}"),
+        None => format!("; root {}", root.replica),
+    });
+    let followed = (incident.cascade_ranks > 0).then(|| {
+        let other = if root.is_some() { "other " } else { "" };
+        let ranks = format::plural(
+            u64::from(incident.cascade_ranks),
+            &format!("{other}rank"),
+            &format!("{other}ranks"),
+        );
+        format!("; {ranks} only followed")
+    });
     let exit = incident.root.as_ref().and_then(|root| {
         let code = root.exit_code?;
         Some(root.signal.map_or_else(|| format!("; exit {code}"), |signal| format!("; exit {code} {signal}")))
@@ -112,8 +116,8 @@ fn fault(incident: &IncidentRecord) -> AnyView {
     };
     view! {
         <p>
-            {incident.fault.clone()} {(!parts.is_empty()).then(|| format!("; {}", parts.join(", ")))}
-            {node.map(|node| view! { " on " <a href=paths::node(&node)>{node.to_string()}</a> })} {exit}
+            {incident.fault.clone()} {root}
+            {node.map(|node| view! { " on " <a href=paths::node(&node)>{node.to_string()}</a> })} {exit} {followed}
         </p>
         <p class="text-xs text-ink-3">
             {format!(
@@ -318,6 +322,7 @@ mod tests {
         for wanted in [
             "Xid 79 on node-07, rank 14",
             "exit 134 SIGABRT",
+            "31 other ranks only followed",
             "from=88392#L88412",
             "hw-node-avoid",
             "Task restarts 0 → 1 of 2; in place not charged",

@@ -178,7 +178,7 @@ fn out_of_gpu_memory_fails_fast_with_the_rule() {
     let mut world = World::new(full(2, 2));
     world.up().steps(1, 10).crash(0, OomGpu);
     assert_eq!(world.state().0, State::Failed);
-    assert_eq!(world.why_not(), "Rule *CUDA out of memory*: another try would fail the same way.");
+    assert_eq!(world.why_not(), "Rule “CUDA out of memory”: another try would fail the same way.");
     assert_eq!(world.attempts()[0].result, Some(AttemptResult::FailFast));
 }
 

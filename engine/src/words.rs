@@ -48,9 +48,53 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
+/// The first character of a text that cannot be seen, so that two texts would look the same or one like another: controls, marks
+/// that turn the direction of writing, and all that Unicode calls default ignorable.
+pub fn unseen(text: &str) -> Option<char> {
+    text.chars().find(|c| {
+        c.is_control()
+            || matches!(
+                *c,
+                '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e0fff}'
+            )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_seen_is_found() {
+        for text in ["demo 7", "Ärger-2", "训练 基线", "обучение", "a\u{301}", "100 % ✓", "🚀"]
+        {
+            assert_eq!(unseen(text), None, "{text}");
+        }
+        for unwanted in [
+            '\0',
+            '\n',
+            '\u{7f}',
+            '\u{85}',
+            '\u{200b}',
+            '\u{200d}',
+            '\u{202a}',
+            '\u{202e}',
+            '\u{2066}',
+            '\u{2069}',
+            '\u{2028}',
+            '\u{feff}',
+            '\u{ad}',
+            '\u{3164}',
+            '\u{fe0f}',
+            '\u{e0041}',
+        ] {
+            assert_eq!(unseen(&format!("a{unwanted}b")), Some(unwanted), "U+{:04X}", u32::from(unwanted));
+        }
+    }
 
     #[test]
     fn numbers_and_lists_read_well() {

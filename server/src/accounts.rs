@@ -60,8 +60,8 @@ pub async fn user(command: &User, input: impl BufRead, mut output: impl Write) -
 /// No such account.
 pub async fn token(command: &Token, mut output: impl Write) -> anyhow::Result<()> {
     let Token::Create { user, name, storage } = command;
-    if name.is_empty() || name.chars().count() > 200 {
-        bail!("a token's name has 1 to 200 characters");
+    if name.is_empty() || name.chars().count() > 200 || engine::words::unseen(name).is_some() {
+        bail!("a token's name has 1 to 200 characters, all of which can be seen");
     }
     let token = new_secret()?;
     let store = open(storage).await?;

@@ -23,6 +23,35 @@ const MAX_LOSSES: usize = 64;
 /// A program that printed losses before and then prints this many points without a number has lost it (nan, inf).
 const POINTS_WITHOUT_LOSS: u32 = 3;
 
+/// The highest step that is believed. No run gets there: a step each microsecond would take eleven days. What is printed beyond it
+/// is an overflow, a time or an identifier, and a single one would spoil for good what the job has reached, its share and its
+/// curve. There is no narrower rule, such as by how much a step may leap: some programs count samples or tokens.
+pub const MAX_STEP: u64 = 1_000_000_000_000;
+/// The largest loss that is believed, either way. Beyond it training has diverged, which is as little a loss as `nan` or `inf`, and
+/// next to it a curve would show nothing else.
+pub const MAX_LOSS: f64 = 1e12;
+
+/// A number as a step, if it can be one.
+pub(crate) fn as_step(number: u64) -> Option<u64> {
+    (number <= MAX_STEP).then_some(number)
+}
+
+/// A number as a loss, if it can be one.
+pub(crate) fn as_loss(number: f64) -> Option<f64> {
+    // Not so for nan.
+    (number.abs() <= MAX_LOSS).then_some(number)
+}
+
+/// A point as far as it can be believed; none where its step cannot be.
+pub(crate) fn as_point(point: &Point) -> Option<Point> {
+    Some(Point {
+        step: as_step(point.step)?,
+        loss: point.loss.and_then(as_loss),
+        total: point.total.and_then(as_step).filter(|total| *total > 0),
+        ..point.clone()
+    })
+}
+
 /// What the job has reached over all its attempts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
@@ -187,7 +216,7 @@ impl LaunchProgress {
     }
 
     fn take_loss(&mut self, history: &mut History, point: &Point) {
-        match point.loss.filter(|loss| loss.is_finite()) {
+        match point.loss.and_then(as_loss) {
             Some(loss) => {
                 if self.loss.is_none() {
                     let jumped = self.losses_before && history.jumped(point.step, loss).unwrap_or(false);

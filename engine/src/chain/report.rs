@@ -10,6 +10,7 @@ use super::{
 use crate::{
     failure::{Evidence, Exit, Phase},
     ids::{ReplicaName, TaskId},
+    progress::{as_point, as_step},
     record::{EventKind, PointsRecord, ProofVerdict, Record},
     sync::{CheckpointEvent, Point, Report, ReportBody},
     time::Time,
@@ -58,12 +59,18 @@ impl Turn {
                 self.take_signs(at, vec![Sign::Fact { replica: index, reason }]);
             }
             ReportBody::Exited { rank, exit, asked, step, phase, evidence } => {
-                let process = Process { rank: *rank, exit: *exit, asked: *asked, step: *step, phase: *phase };
+                let step = step.and_then(as_step);
+                let process = Process { rank: *rank, exit: *exit, asked: *asked, step, phase: *phase };
                 self.take_exit(index, at, process, evidence);
             }
             ReportBody::Stopped => self.take_stopped(index, at),
             ReportBody::Progress { points } => self.take_points(index, name, points),
-            ReportBody::Checkpoint { event } => self.take_checkpoint(event),
+            ReportBody::Checkpoint { event } => {
+                self.take_checkpoint(&CheckpointEvent {
+                    step: event.step.and_then(as_step),
+                    ..event.clone()
+                });
+            }
             ReportBody::Phase { phase } => self.chain.attempt.launch.phase = *phase,
             ReportBody::LogLost { text } => {
                 let text = format!("{name}: {}", bounded(text));
@@ -131,11 +138,12 @@ impl Turn {
     }
 
     fn take_points(&mut self, index: usize, name: &ReplicaName, points: &[Point]) {
+        let points: Vec<Point> = points.iter().filter_map(as_point).collect();
         if points.is_empty() {
             return;
         }
         let mut speaks = false;
-        for point in points {
+        for point in &points {
             speaks = self.take_point(index as u32, point);
         }
         let chain = &mut self.chain;
@@ -143,7 +151,7 @@ impl Turn {
         if launch.phase == Phase::Starting {
             launch.phase = Phase::Training;
         }
-        let record = PointsRecord { launch: launch.number, replica: name.clone(), points: points.to_vec() };
+        let record = PointsRecord { launch: launch.number, replica: name.clone(), points };
         let task = chain.attempt.task_id.clone();
         if speaks {
             self.record(Record::Points(task, record));

@@ -93,6 +93,24 @@ fn the_oldest_checkpoint_that_any_replica_loaded_counts() {
 }
 
 #[test]
+fn absurd_numbers_are_no_points() {
+    let absurd = |step, loss, total| as_point(&Point { loss, total, ..point(step, None) });
+    for (step, loss, total, want) in [
+        (7, Some(0.5), Some(9), Some((7, Some(0.5), Some(9)))),
+        (MAX_STEP, Some(-MAX_LOSS), Some(MAX_STEP), Some((MAX_STEP, Some(-MAX_LOSS), Some(MAX_STEP)))),
+        (MAX_STEP + 1, Some(0.5), None, None),
+        (i64::MAX as u64, Some(0.5), None, None),
+        (u64::MAX, None, None, None),
+        (7, Some(1e308), Some(0), Some((7, None, None))),
+        (7, Some(f64::NAN), Some(u64::MAX), Some((7, None, None))),
+        (7, Some(f64::NEG_INFINITY), None, Some((7, None, None))),
+    ] {
+        let got = absurd(step, loss, total).map(|point| (point.step, point.loss, point.total));
+        assert_eq!(got, want, "{step} {loss:?} {total:?}");
+    }
+}
+
+#[test]
 fn what_is_remembered_of_losses_is_bounded_and_keeps_the_newest() {
     let history = history();
     assert!(history.losses.len() <= MAX_LOSSES);

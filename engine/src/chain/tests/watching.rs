@@ -194,6 +194,40 @@ fn a_program_that_prints_no_steps_is_not_said_to_have_made_none() {
 }
 
 #[test]
+fn an_absurd_number_does_not_spoil_what_the_job_has_reached() {
+    let mut world = World::new(full(1, 2));
+    world.up().steps(1, 10);
+    for step in [i64::MAX as u64, u64::MAX, 1_000_000_000_000_000_000] {
+        world.steps(step, step).checkpoint(false, step);
+        let exit = Exit::from_code(0);
+        let phase = Phase::Training;
+        world.report(
+            0,
+            ReportBody::Exited { rank: 9, exit, asked: true, step: Some(step), phase, evidence: vec![] },
+        );
+    }
+    let point = crate::sync::Point {
+        step: 11,
+        at: world.now,
+        loss: Some(1e308),
+        samples: None,
+        total: Some(u64::MAX),
+    };
+    world.report(0, ReportBody::Progress { points: vec![point] });
+    let summary = world.chain.summary(world.now);
+    assert_eq!((summary.reached_step, summary.saved_step, summary.total_steps), (Some(11), None, Some(200)));
+    let kept: Vec<_> = world
+        .records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Points(_, record) => record.points.last().map(|point| (point.step, point.loss)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(kept, [(10, Some(1.0)), (11, None)]);
+}
+
+#[test]
 fn a_stored_chain_stays_small() {
     for (replicas, limit) in [(8, 8_000), (1024, 120_000)] {
         let mut world = World::new(full(replicas, 2));

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::bytes::{Captures, Regex};
 
 use super::Progress;
-use crate::failure::Phase;
+use crate::{failure::Phase, progress::as_step};
 
 /// A way to say it; `loaded` or saved. Groups: `path`, `step`.
 struct Saying {
@@ -89,5 +89,5 @@ fn last_number<'a>(step_of_path: &Regex, path: &'a str) -> Option<&'a [u8]> {
 }
 
 fn number(digits: Option<&[u8]>) -> Option<u64> {
-    std::str::from_utf8(digits?).ok()?.parse().ok()
+    as_step(std::str::from_utf8(digits?).ok()?.parse().ok()?)
 }

@@ -164,6 +164,11 @@ mod tests {
             ("holdfast step=120 total=200", made(120, Some(200), None, None)),
             ("[rank0]: holdfast step=7 loss=nan", made(7, None, None, None)),
             ("holdfast step=-1 loss=1", None),
+            ("holdfast step=9223372036854775807 loss=1", None),
+            ("holdfast step=1000000000001", None),
+            ("holdfast step=7 total=9223372036854775807 loss=1e308", made(7, None, None, None)),
+            ("holdfast step=7 loss=-inf", made(7, None, None, None)),
+            ("holdfast checkpoint step=1000000000000000000 path=/ck saved", None),
             ("holdfast step=1.5", None),
             (
                 "holdfast checkpoint step=120 path=/ck/step 120 loaded",
@@ -204,6 +209,7 @@ mod tests {
                 "Epoch 1:  40%|████      | 120/300 [00:10<00:20, v_num=0, loss=0.5]",
                 made(420, None, Some(0.5), None),
             ),
+            ("step: 1990  loss: 1e308", made(1990, None, None, None)),
             ("step: 1990  loss:  nan  memory: 68.57GiB(86.69%)", made(1990, None, None, None)),
         ] {
             assert_eq!(read(line), want, "{line}");
@@ -221,6 +227,10 @@ mod tests {
             "number of skipped iterations:   0 | number of nan iterations:   0 |",
             "global_step/sec: 1.63",
             "step: 3.5",
+            "step: -5 loss: 0.1",
+            "step: 9223372036854775807 loss: 0.1",
+            "step=1000000000000000000000 loss=0.1",
+            " 50%|█████     | 1000000000000000000/2000000000000000000 [00:01<00:01,  2.10it/s]",
             "load global_step120/mp_rank_00.pt",
             "Loading checkpoint shards:  42%|████      | 3/7 [00:01<00:02,  2.10it/s]",
             "Evaluating:  42%|████      | 3/7 [00:01<00:02,  2.10it/s]",

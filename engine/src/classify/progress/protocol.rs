@@ -4,7 +4,10 @@ use serde::Deserialize;
 use serde::de::{IntoDeserializer, value::Error};
 
 use super::Progress;
-use crate::failure::Phase;
+use crate::{
+    failure::Phase,
+    progress::{as_loss, as_step},
+};
 
 /// Reads what stands behind `holdfast `.
 pub(super) fn read(text: &[u8]) -> Option<Progress> {
@@ -37,10 +40,10 @@ impl Values {
     fn take(&mut self, token: &str) -> Option<()> {
         let Some((key, value)) = token.split_once('=') else { return Some(()) };
         match key {
-            "step" => self.step = Some(value.parse().ok()?),
-            "total" => self.total = Some(value.parse().ok()?),
+            "step" => self.step = Some(as_step(value.parse().ok()?)?),
+            "total" => self.total = as_step(value.parse().ok()?),
             "samples" => self.samples = Some(value.parse().ok()?),
-            "loss" => self.loss = Some(value.parse::<f64>().ok()?).filter(|loss| loss.is_finite()),
+            "loss" => self.loss = as_loss(value.parse().ok()?),
             _ => {}
         }
         Some(())
@@ -59,7 +62,7 @@ fn read_checkpoint(text: &str) -> Option<Progress> {
         None => (text, None),
     };
     let step = match keys.split_whitespace().find_map(|token| token.strip_prefix("step=")) {
-        Some(step) => Some(step.parse().ok()?),
+        Some(step) => Some(as_step(step.parse().ok()?)?),
         None => None,
     };
     Some(Progress::Checkpoint { loaded, step, path })

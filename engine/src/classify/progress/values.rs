@@ -2,7 +2,10 @@
 
 use memchr::{memchr, memchr_iter};
 
-use crate::classify::prefix;
+use crate::{
+    classify::prefix,
+    progress::{as_loss, as_step},
+};
 
 /// A step as it was printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,9 +71,11 @@ pub(super) fn step(before: &[u8], after: &[u8]) -> Option<Step> {
     }
     let (value, mark) = separator(rest)?;
     let (step, rest) = whole(value)?;
-    let total =
-        blanks(rest).strip_prefix(b"/").and_then(|total| whole(blanks(total))).map(|(total, _)| total);
-    Some(Step { step, total, sure: mark || total.is_some() })
+    let total = blanks(rest)
+        .strip_prefix(b"/")
+        .and_then(|total| whole(blanks(total)))
+        .and_then(|(total, _)| as_step(total));
+    Some(Step { step: as_step(step)?, total, sure: mark || total.is_some() })
 }
 
 /// The loss behind `loss`; inside it is none where it is no number.
@@ -83,7 +88,7 @@ pub(super) fn loss(before: &[u8], after: &[u8]) -> Option<Option<f64>> {
     let end = value.iter().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'+')));
     let number: f64 =
         std::str::from_utf8(&value[..end.unwrap_or(value.len())]).ok()?.trim_end_matches('.').parse().ok()?;
-    Some(Some(number).filter(|number| number.is_finite()))
+    Some(as_loss(number))
 }
 
 /// The count behind `samples`.
@@ -105,7 +110,7 @@ pub(super) fn bar(line: &[u8]) -> Option<Bar> {
     let counts = last + 2 + memchr(b'|', &line[last + 2..])? + 1;
     let (done, rest) = whole_before(blanks(&line[counts..]), b'/')?;
     let (length, rest) = whole_before(rest, b' ')?;
-    if length == 0 {
+    if length == 0 || as_step(done.max(length)).is_none() {
         return None;
     }
     let end = line.len() - rest.len();
@@ -117,7 +122,7 @@ pub(super) fn bar(line: &[u8]) -> Option<Bar> {
     {
         // Lightning counts epochs from 0 and begins each with an empty bar.
         let (epoch, _) = whole(epoch)?;
-        let step = epoch.checked_mul(length)?.checked_add(done)?;
+        let step = as_step(epoch.checked_mul(length)?.checked_add(done)?)?;
         return Some(Bar { step, total: None, done, length, end });
     }
     let names_training = [&b"train"[..], b"step", b"iter"]

@@ -171,6 +171,11 @@ impl Launch {
         }
     }
 
+    /// Processes were gone then.
+    pub fn lose_processes(&mut self, at: Time) {
+        self.gone_by = self.gone_by.max(Some(at));
+    }
+
     /// When a launch without a step is said to make no progress.
     pub fn first_step_due(&self) -> Option<Time> {
         Some(self.started_at?.plus_seconds(FIRST_STEP_LIMIT_SECONDS))

@@ -19,21 +19,30 @@ use crate::{
 /// One thing that shows a failure.
 pub(super) enum Sign {
     /// A process ended.
-    Exit {
-        replica: usize,
-        rank: u32,
-        exit: Exit,
-        asked: bool,
-        step: Option<u64>,
-        phase: Phase,
-        evidence: Vec<Evidence>,
-    },
+    Exit { replica: usize, process: Process, evidence: Vec<Evidence> },
     /// The main process of a replica ended, in the cluster's view; no process of it is named.
     ReplicaExit { replica: usize, exit: Exit },
     /// The cluster, or an agent about itself, says what happened.
     Fact { replica: usize, reason: EndReason },
     /// A replica's processes are gone, nobody knows why.
     Ended { replica: usize },
+}
+
+/// How one process ended, without its evidence.
+#[derive(Clone, Copy)]
+pub(super) struct Process {
+    pub rank: u32,
+    pub exit: Exit,
+    pub asked: bool,
+    pub step: Option<u64>,
+    pub phase: Phase,
+}
+
+impl Process {
+    /// It ended badly and by itself.
+    pub fn failed(&self) -> bool {
+        !self.asked && !self.exit.is_success()
+    }
 }
 
 /// An exit as it was reported.
@@ -122,17 +131,17 @@ impl Gathering {
     }
 
     fn take(&mut self, at: Time, sign: Sign) {
-        let counts = !matches!(sign, Sign::Exit { asked, exit, .. } if asked || exit.is_success());
-        if counts {
+        if !matches!(&sign, Sign::Exit { process, .. } if !process.failed()) {
             self.sign_at = self.sign_at.min(at);
         }
         match sign {
-            Sign::Exit { replica, rank, exit, asked, step, phase, evidence } => {
-                self.step = self.step.max(step);
-                if counts {
-                    self.phase.get_or_insert(phase);
+            Sign::Exit { replica, process, evidence } => {
+                self.step = self.step.max(process.step);
+                if process.failed() {
+                    self.phase.get_or_insert(process.phase);
                 }
                 let follows = follows(&evidence);
+                let Process { rank, exit, asked, .. } = process;
                 self.take_exit(SeenExit { replica, rank: Some(rank), exit, asked, follows, at });
                 self.take_evidence(evidence);
             }
@@ -230,7 +239,7 @@ impl Turn {
         self.touch_attempt();
         let name = |index: usize| attempt::name(self.chain.spec.kind, index);
         let text = match signs.first() {
-            Some(Sign::Exit { replica, rank, exit, .. }) => {
+            Some(Sign::Exit { replica, process: Process { rank, exit, .. }, .. }) => {
                 format!("Rank {rank} on {} ended: {exit}. The launch is stopped everywhere.", name(*replica))
             }
             Some(Sign::ReplicaExit { replica, exit }) => {

@@ -106,7 +106,7 @@ impl Turn {
             }
         }
         if !fresh.is_empty() {
-            self.chain.attempt.launch.gone_by = Some(self.now);
+            self.chain.attempt.launch.lose_processes(self.now);
         }
         // One fact says it all; a thousand replicas would not say more.
         fresh.truncate(1);
@@ -159,7 +159,7 @@ impl Turn {
             }
         }
         if gone {
-            self.chain.attempt.launch.gone_by = Some(self.now);
+            self.chain.attempt.launch.lose_processes(self.now);
         }
         if self.chain.attempt.is_wanted() {
             self.place();

@@ -3,12 +3,12 @@
 use super::{
     EndReason,
     attempt::{Presence, Stage},
-    incident::Sign,
+    incident::{Process, Sign},
     summary,
     turn::{Turn, bounded},
 };
 use crate::{
-    failure::{Evidence, Exit, Phase},
+    failure::{Evidence, Phase},
     ids::{ReplicaName, TaskId},
     progress::{as_point, as_step},
     record::{EventKind, PointsRecord, ProofVerdict, Record},
@@ -109,21 +109,12 @@ impl Turn {
         let local = process.rank.checked_sub(index as u32 * processes).filter(|local| *local < processes);
         // A rank that is not of this replica is a forged or a broken report.
         let Some(local) = local else { return };
-        self.chain.attempt.launch.gone_by = self.chain.attempt.launch.gone_by.max(Some(at));
+        self.chain.attempt.launch.lose_processes(at);
         if process.exit.is_success() && !process.asked {
             self.chain.attempt.replicas[index].run.finished |= 1 << local;
         }
-        let bad = !process.exit.is_success() && !process.asked;
-        if bad || matches!(self.chain.attempt.stage, Stage::Failing(_)) {
-            let sign = Sign::Exit {
-                replica: index,
-                rank: process.rank,
-                exit: process.exit,
-                asked: process.asked,
-                step: process.step,
-                phase: process.phase,
-                evidence: evidence.to_vec(),
-            };
+        if process.failed() || matches!(self.chain.attempt.stage, Stage::Failing(_)) {
+            let sign = Sign::Exit { replica: index, process, evidence: evidence.to_vec() };
             self.take_signs(at, vec![sign]);
         }
     }
@@ -131,7 +122,7 @@ impl Turn {
     /// All processes of a replica are gone. Where they had not finished and none of them failed, something outside ended them.
     fn take_stopped(&mut self, index: usize, at: Time) {
         self.chain.attempt.replicas[index].run.stopped = true;
-        self.chain.attempt.launch.gone_by = self.chain.attempt.launch.gone_by.max(Some(at));
+        self.chain.attempt.launch.lose_processes(at);
         if self.chain.attempt.is_wanted() && !self.is_finished(index) {
             self.take_signs(at, vec![Sign::Ended { replica: index }]);
         }
@@ -217,13 +208,4 @@ impl Turn {
         self.event(EventKind::Progress, "holdfast", &text);
         self.touch_launch();
     }
-}
-
-/// How one process ended, without its evidence.
-struct Process {
-    rank: u32,
-    exit: Exit,
-    asked: bool,
-    step: Option<u64>,
-    phase: Phase,
 }

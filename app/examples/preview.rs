@@ -112,7 +112,7 @@ async fn create(State(preview): State<Preview>, request: Request) -> Response {
     let fields = sample::fields(&bytes);
     let Scope { console, caller } = &preview.scope;
     let posted = match console.site(caller).await.map(|site| answer(fields.clone(), &site)) {
-        Ok(Answer::Create(draft)) => match console.create(caller, &draft).await {
+        Ok(Answer::Create(draft)) => match console.create(caller, &draft, None).await {
             Ok(id) => return Redirect::to(&paths::job(&id)).into_response(),
             Err(AppError::Invalid { errors }) => refused(fields, errors),
             Err(error) => return error.to_string().into_response(),

@@ -47,8 +47,13 @@ pub trait Console: Send + Sync {
         id: &JobId,
         query: &MetricsQuery,
     ) -> Result<MetricsView, AppError>;
-    /// Checks a draft and creates the job.
-    async fn create(&self, caller: &Caller, draft: &JobDraft) -> Result<JobId, AppError>;
+    /// Checks a draft and creates the job, and remembers which job it was made from.
+    async fn create(
+        &self,
+        caller: &Caller,
+        draft: &JobDraft,
+        copied_from: Option<&JobId>,
+    ) -> Result<JobId, AppError>;
     /// Stops a job.
     async fn stop(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError>;
     /// Stops a job and forgets it with its logs.
@@ -200,6 +205,8 @@ pub struct JobView {
     pub name: String,
     /// Who made it.
     pub owner: String,
+    /// The job whose settings it was made from; that one may be gone.
+    pub copied_from: Option<JobId>,
     /// When.
     pub created_at: Time,
     /// When it ended.

@@ -378,6 +378,7 @@ pub fn job(chain: &ChainView) -> JobView {
         job_id: chain.job_id.clone(),
         name: "pretrain-7b".to_owned(),
         owner: "user-1".to_owned(),
+        copied_from: None,
         created_at: at(0),
         ended_at: newest.filter(|_| ended).and_then(|a| a.attempt.ended_at),
         summary: Summary {

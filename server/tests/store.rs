@@ -36,7 +36,7 @@ async fn lead(store: &Store) -> i64 {
 
 async fn create(store: &Store, sample: &Sample) {
     let mut tx = store.write().await.unwrap();
-    steps::create(&mut tx, &sample.owner, sample.kept()).await.unwrap();
+    steps::create(&mut tx, sample.origin(), sample.kept()).await.unwrap();
     commit(tx).await.unwrap();
 }
 

@@ -116,6 +116,7 @@ impl Console for Sample {
             spec: spec(&row.name)?,
             name: row.name,
             owner: row.owner,
+            copied_from: None,
             created_at: row.created_at,
             ended_at: None,
             original_state: State::Failed,
@@ -148,7 +149,7 @@ impl Console for Sample {
         }
     }
 
-    async fn create(&self, caller: &Caller, draft: &JobDraft) -> Result<JobId, AppError> {
+    async fn create(&self, caller: &Caller, draft: &JobDraft, _: Option<&JobId>) -> Result<JobId, AppError> {
         let site = self.site(caller).await?;
         draft.validate(&site).map_err(|errors| AppError::Invalid { errors })?;
         Ok(jobs::job_id(0))

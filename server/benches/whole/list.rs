@@ -102,7 +102,7 @@ async fn fill(store: &Store) -> Outcome<()> {
             let all = FailureType::ALL;
             sample = sample.fault(all[n as usize % all.len()]);
         }
-        steps::create(&mut tx, &sample.owner, sample.kept()).await?;
+        steps::create(&mut tx, sample.origin(), sample.kept()).await?;
     }
     Ok(commit(tx).await?)
 }

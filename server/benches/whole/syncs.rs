@@ -31,7 +31,7 @@ use server::{
     clusters::{Cluster, ClusterError, Node, Order},
     store::{
         Store, commit,
-        steps::{self, Head, Kept},
+        steps::{self, Head, Kept, Origin},
     },
 };
 use tokio::sync::mpsc;
@@ -234,7 +234,7 @@ async fn make_jobs(store: &Store) -> Outcome<()> {
         let step = Chain::start(job_id(number)?, spec.clone(), now);
         let head = Head::of(&step.chain, now);
         let kept = Kept { chain: &step.chain, head: &head, records: &step.records, now };
-        steps::create(&mut tx, "bench", kept).await?;
+        steps::create(&mut tx, Origin { owner: "bench", copied_from: None }, kept).await?;
     }
     Ok(commit(tx).await?)
 }

@@ -15,7 +15,7 @@ use crate::{
     clock,
     store::{
         self, inbox, incidents, jobs,
-        steps::{self, Head, Kept},
+        steps::{self, Head, Kept, Origin},
     },
 };
 
@@ -28,6 +28,7 @@ impl Service {
         &self,
         caller: &Caller,
         draft: &JobDraft,
+        copied_from: Option<&JobId>,
         mark: Option<[u8; 32]>,
     ) -> Result<JobId, AppError> {
         may(caller, Wish::Act)?;
@@ -54,7 +55,7 @@ impl Service {
         let head = Head::of(&step.chain, now);
         let kept = Kept { chain: &step.chain, head: &head, records: &step.records, now };
         let mut tx = self.store.write().await.map_err(failed)?;
-        steps::create(&mut tx, &caller.name, kept).await.map_err(failed)?;
+        steps::create(&mut tx, Origin { owner: &caller.name, copied_from }, kept).await.map_err(failed)?;
         store::commit(tx).await.map_err(failed)?;
         tracing::info!(job_id = %id, by = caller.name, "job created");
         // The step's effects are pending in the chain: the driver performs them when it takes the job up.

@@ -46,8 +46,13 @@ impl Console for Service {
         self.read_metrics(caller, id, query).await
     }
 
-    async fn create(&self, caller: &Caller, draft: &JobDraft) -> Result<JobId, AppError> {
-        self.create_job(caller, draft, None).await
+    async fn create(
+        &self,
+        caller: &Caller,
+        draft: &JobDraft,
+        copied_from: Option<&JobId>,
+    ) -> Result<JobId, AppError> {
+        self.create_job(caller, draft, copied_from, None).await
     }
 
     async fn stop(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError> {

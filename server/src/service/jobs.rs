@@ -49,6 +49,7 @@ impl Service {
             job_id: head.job_id,
             name: head.name,
             owner: head.owner,
+            copied_from: head.copied_from,
             created_at: head.created_at,
             ended_at: head.ended_at,
             spec: chain.spec().clone(),

@@ -33,6 +33,8 @@ pub struct JobHead {
     pub accelerators_per_replica: u32,
     /// Who made it.
     pub owner: String,
+    /// The job whose settings it was made from; that one may be gone.
+    pub copied_from: Option<JobId>,
     /// When.
     pub created_at: Time,
     /// When its chain was last written.
@@ -164,7 +166,7 @@ pub async fn counts(conn: &mut AnyConnection, caller: &str) -> Result<JobsCounts
 /// The database failed.
 pub async fn head(conn: &mut AnyConnection, job_id: &JobId) -> Result<Option<JobHead>, StoreError> {
     let row = sqlx::query(
-        "SELECT job_id, name, kind, replicas, accelerators_per_replica, owner, created_at, changed_at, ended_at, generation, summary
+        "SELECT job_id, name, kind, replicas, accelerators_per_replica, owner, created_at, changed_at, ended_at, generation, copied_from, summary
          FROM job WHERE job_id = $1",
     )
     .bind(job_id.as_str().to_owned())
@@ -173,6 +175,7 @@ pub async fn head(conn: &mut AnyConnection, job_id: &JobId) -> Result<Option<Job
     .doing("reading a job")?;
     row.map(|row| {
         let job = to_job_row(&row)?;
+        let copied_from = get::<Option<String>>(&row, "copied_from")?;
         Ok(JobHead {
             job_id: job.job_id,
             name: job.name,
@@ -180,6 +183,7 @@ pub async fn head(conn: &mut AnyConnection, job_id: &JobId) -> Result<Option<Job
             replicas: job.replicas,
             accelerators_per_replica: job.accelerators_per_replica,
             owner: job.owner,
+            copied_from: copied_from.map(|id| from_word("job id", id)).transpose()?,
             created_at: job.created_at,
             changed_at: job.changed_at,
             ended_at: get::<Option<i64>>(&row, "ended_at")?.map(Time),

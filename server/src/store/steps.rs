@@ -45,19 +45,29 @@ pub struct Kept<'a> {
     pub now: Time,
 }
 
+/// Who makes a job, and from what.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// Whose job it is.
+    pub owner: &'a str,
+    /// The job whose settings it was made from; that one may be gone.
+    pub copied_from: Option<&'a JobId>,
+}
+
 /// Makes a job with its first step, which is generation 1.
 ///
 /// # Errors
 /// The database failed.
-pub async fn create(conn: &mut AnyConnection, owner: &str, kept: Kept<'_>) -> Result<(), StoreError> {
+pub async fn create(conn: &mut AnyConnection, origin: Origin<'_>, kept: Kept<'_>) -> Result<(), StoreError> {
+    let Origin { owner, copied_from } = origin;
     let (job_id, spec, summary) = (kept.chain.job_id(), kept.chain.spec(), &kept.head.summary);
     let search = [&spec.name, job_id.as_str(), owner, spec.image.as_deref().unwrap_or_default()]
         .map(str::to_lowercase)
         .join("\n");
     sqlx::query(
         "INSERT INTO job (job_id, name, kind, owner, created_at, changed_at, generation, state, needs_attention,
-             failure_type, task_restarts, live, search, summary, replicas, accelerators_per_replica)
-         VALUES ($1, $2, $3, $4, $5, $5, 1, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+             failure_type, task_restarts, live, search, summary, replicas, accelerators_per_replica, copied_from)
+         VALUES ($1, $2, $3, $4, $5, $5, 1, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
     )
     .bind(job_id.as_str().to_owned())
     .bind(spec.name.clone())
@@ -73,6 +83,7 @@ pub async fn create(conn: &mut AnyConnection, owner: &str, kept: Kept<'_>) -> Re
     .bind(to_doc("a summary", summary)?)
     .bind(i64::from(spec.replicas))
     .bind(i64::from(spec.accelerators_per_replica))
+    .bind(copied_from.map(|id| id.as_str().to_owned()))
     .execute(&mut *conn)
     .await
     .doing("making a job")?;

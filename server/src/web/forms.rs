@@ -111,7 +111,7 @@ async fn create(State(state): State<WebState>, Asks(caller): Asks, form: Form) -
             return ssr::refused(&state, form.parts, &here, posted, status).await;
         }
     };
-    match state.service.create(&caller, &draft).await {
+    match state.service.create(&caller, &draft, copied_from(&form.parts.uri).as_ref()).await {
         Ok(id) => Redirect::to(&paths::job(&id)).into_response(),
         Err(AppError::Invalid { errors }) => {
             let posted = new_job::refused(form.fields, errors);
@@ -230,6 +230,13 @@ fn own_path(text: &str) -> Option<&str> {
     inside.then_some(text)
 }
 
+/// The job whose settings a form began with, as the form's address says.
+fn copied_from(form: &Uri) -> Option<JobId> {
+    let query = form.query().unwrap_or_default().as_bytes();
+    let (_, from) = form_urlencoded::parse(query).find(|(name, _)| name == "from")?;
+    app::pages::new_job::original(Some(from.into_owned()))
+}
+
 /// The page a post came from, if it is one of this server.
 fn came_from(headers: &HeaderMap) -> Option<String> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
@@ -242,6 +249,15 @@ fn came_from(headers: &HeaderMap) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_knows_its_original_and_the_demo_has_none() {
+        let original = |address: &str| copied_from(&address.parse().unwrap()).map(|id| id.to_string());
+        assert_eq!(original("/jobs/new?from=jabcdefghij2"), Some("jabcdefghij2".to_owned()));
+        for none in ["/jobs/new", "/jobs/new?from=", "/jobs/new?from=demo", "/jobs/new?from=%3Cb%3E"] {
+            assert_eq!(original(none), None, "{none}");
+        }
+    }
 
     #[test]
     fn nobody_is_led_off_this_server() {

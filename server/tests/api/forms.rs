@@ -31,6 +31,19 @@ async fn the_create_form_makes_a_job_or_comes_back_with_values_and_errors() {
 }
 
 #[tokio::test]
+async fn a_copy_remembers_its_original_and_shows_what_differs() {
+    let server = Server::new().await;
+    let id = server.job(r#"{"name":"demo","command":["python3","train.py"]}"#).await;
+    let changed = FORM.replace("replicas=1", "replicas=2");
+    let made = post(&server, &format!("/jobs/new?from={id}"), &changed).await;
+    let copy = made.header("location").strip_prefix("/jobs/").unwrap().to_owned();
+    assert_eq!(server.get(&format!("/api/v1/jobs/{copy}")).await.json()["copied_from"], id);
+    let spec = server.get(&format!("/jobs/{copy}/spec")).await.text;
+    assert!(spec.contains("Settings that differ") && spec.contains(&format!("href=\"/jobs/{id}/spec\"")));
+    assert!(spec.contains(&format!("href=\"/jobs/{id}\"")), "the head of the page leads to the original");
+}
+
+#[tokio::test]
 async fn asking_for_a_view_of_the_form_creates_nothing_and_keeps_what_is_typed() {
     let server = Server::new().await;
     let shown =

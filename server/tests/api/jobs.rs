@@ -136,6 +136,9 @@ async fn a_job_is_made_like_another_with_changes() {
     assert_eq!(new.status, StatusCode::CREATED, "{}", new.text);
     let new = new.json();
     assert_ne!(new["job_id"], id);
+    assert_eq!(new["copied_from"], id);
+    let first = server.get(&format!("/api/v1/jobs/{id}")).await.json();
+    assert_eq!(first["copied_from"], serde_json::Value::Null);
     assert_eq!((&new["spec"]["replicas"], &new["spec"]["env"]), (&1.into(), &serde_json::json!({})));
     let mut seen = Vec::new();
     for body in [

@@ -13,7 +13,7 @@ use engine::{
     sync::Point,
     time::Time,
 };
-use server::store::steps::{Head, Kept};
+use server::store::steps::{Head, Kept, Origin};
 
 /// A time some seconds after the beginning of 2026.
 pub fn at(seconds: u64) -> Time {
@@ -34,6 +34,7 @@ pub fn task_id(n: u32, number: u32) -> TaskId {
 pub struct Sample {
     pub chain: Chain,
     pub owner: String,
+    pub copied_from: Option<JobId>,
     head: Head,
     records: Vec<Record>,
     now: Time,
@@ -50,10 +51,15 @@ impl Sample {
         Self {
             chain: Chain::start(job_id(n), spec, now).chain,
             owner: "ann".to_owned(),
+            copied_from: None,
             head: Head { summary: summary(n), live: true },
             records: vec![Record::Event(event(1, EventKind::State, None))],
             now,
         }
+    }
+
+    pub fn origin(&self) -> Origin<'_> {
+        Origin { owner: &self.owner, copied_from: self.copied_from.as_ref() }
     }
 
     pub fn kept(&self) -> Kept<'_> {

@@ -114,7 +114,7 @@ pub async fn create(store: &Store, clock: &FastClock, restarts: i64) {
     let head = steps::Head::of(&step.chain, now);
     let kept = steps::Kept { chain: &step.chain, head: &head, records: &step.records, now };
     let mut tx = store.write().await.unwrap();
-    steps::create(&mut tx, "ann", kept).await.unwrap();
+    steps::create(&mut tx, steps::Origin { owner: "ann", copied_from: None }, kept).await.unwrap();
     commit(tx).await.unwrap();
 }
 

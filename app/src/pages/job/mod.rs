@@ -130,6 +130,17 @@ fn Head(job: JobView, path: Memo<String>) -> impl IntoView {
                 .then(|| {
                     view! { <li>"latest " <AttemptLink job=job.clone() original=false /></li> }
                 })}
+            {job
+                .copied_from
+                .as_ref()
+                .map(|original| {
+                    view! {
+                        <li>
+                            "copy of "
+                            <a class="font-mono text-xs" href=paths::job(original)>{original.to_string()}</a>
+                        </li>
+                    }
+                })}
             <li class="max-sm:hidden!">{shape}</li>
             <li class="max-sm:hidden!">{mode_name(summary.mode)}</li>
             <li class="max-sm:hidden!">{job.owner.clone()}</li>

@@ -34,7 +34,17 @@ pub fn Spec() -> impl IntoView {
     let job = use_job();
     let with = use_query("with");
     let start = Resource::new_blocking(|| (), |()| start_job(None));
-    let other = Resource::new_blocking(move || with.get(), other_job);
+    let other = Resource::new_blocking(
+        move || with.get(),
+        move |with| async move {
+            // A copy is compared with its original unless another job is asked for.
+            let original = || async { job.await.ok()?.copied_from.map(|id| id.to_string()) };
+            match with {
+                Some(with) => other_job(with).await,
+                None => other_job(original().await?).await,
+            }
+        },
+    );
     view! {
         <Transition>
             {move || Suspend::new(async move {
@@ -55,8 +65,7 @@ pub fn Spec() -> impl IntoView {
 /// The job that this one is compared with; none where none was asked for.
 type Other = Option<Result<Original, AppError>>;
 
-async fn other_job(asked: Option<String>) -> Other {
-    let asked = asked?;
+async fn other_job(asked: String) -> Other {
     let Ok(id) = JobId::new(asked.trim()) else {
         let id = asked.chars().take(80).collect();
         return Some(Err(AppError::NotFound { what: "job".to_owned(), id }));

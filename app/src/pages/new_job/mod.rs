@@ -66,6 +66,11 @@ impl From {
     }
 }
 
+/// The job whose settings the form begins with, by the `from` of its address.
+pub fn original(from: Option<String>) -> Option<JobId> {
+    From::read(from).job()
+}
+
 /// The create form.
 #[component]
 pub fn NewJob() -> impl IntoView {

@@ -169,6 +169,7 @@ impl Agent {
             task_id,
             replica,
             agent_id: format!("agent-{number}"),
+            sent_at: SystemClock.now(),
             seen: 0,
             address: "127.0.0.1".to_owned(),
             offer: Some(PortOffer { launch: 0, port: 29_500 }),
@@ -189,6 +190,7 @@ impl Agent {
     /// A whole request over HTTP.
     fn request(&mut self, seen: u64, news: Option<ReportBody>) -> Result<Vec<u8>, serde_json::Error> {
         self.request.seen = seen;
+        self.request.sent_at = SystemClock.now();
         self.request.reports.clear();
         if let Some(body) = news {
             self.sequence += 1;

@@ -122,7 +122,7 @@ pub async fn create(
     mark: Option<Extension<Mark>>,
     ApiJson(draft): ApiJson<JobDraft>,
 ) -> Result<Response, Problem> {
-    let id = state.service.create_job(&caller, &draft, mark.map(|Extension(Mark(mark))| mark)).await?;
+    let id = state.service.create_job(&caller, &draft, None, mark.map(|Extension(Mark(mark))| mark)).await?;
     created(&state, &caller, &id).await
 }
 
@@ -240,7 +240,7 @@ pub async fn resubmit(
             let original = state.service.job(&caller, &id).await?;
             let draft = changed(&JobDraft::from(&original.spec), changes)?;
             let mark = mark.map(|Extension(Mark(mark))| mark);
-            let new = state.service.create_job(&caller, &draft, mark).await.map_err(in_changes)?;
+            let new = state.service.create_job(&caller, &draft, Some(&id), mark).await.map_err(in_changes)?;
             created(&state, &caller, &new).await
         }
     }

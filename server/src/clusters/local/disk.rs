@@ -21,7 +21,12 @@ use crate::clusters::Order;
 /// What an agent says.
 pub(super) const AGENT_LOG: &str = "agent.log";
 const PROCESS_FILE: &str = "agent.process";
+const JOBS: &str = "jobs";
 const TRASH: &str = "trash";
+/// Directories of the data directory in which only Holdfast writes: what else lies there may be removed at any time.
+const OWN: [&str; 2] = [JOBS, TRASH];
+/// How what was discarded is called in the trash: the job's id and one of these. Ids hold no point.
+const DISCARDED: [&str; 2] = [".files", ".checkpoints"];
 const ATTEMPT_FILE: &str = "attempt.json";
 const CHECKPOINT_FILE: &str = "checkpoint_dir";
 
@@ -85,7 +90,7 @@ impl Layout {
     }
 
     pub(super) fn job(&self, job: &JobId) -> PathBuf {
-        self.data_dir.join("jobs").join(job.as_str())
+        self.data_dir.join(JOBS).join(job.as_str())
     }
 
     pub(super) fn attempt(&self, job: &JobId, task: &TaskId) -> PathBuf {
@@ -147,6 +152,12 @@ impl Layout {
     async fn checkpoint_dir(&self, path: &str) -> Result<PathBuf, String> {
         let dir = below(&self.data_dir, path);
         let shown = dir.display().to_string();
+        if let Some(own) = self.own_around(&dir).await {
+            return Err(format!(
+                "checkpoint_dir {shown} is in {}, where Holdfast keeps and removes files of its own; name another, such as checkpoints/NAME",
+                own.display()
+            ));
+        }
         fs::create_dir_all(&dir)
             .await
             .map_err(|why| format!("checkpoint_dir {shown} is missing and cannot be made: {why}"))?;
@@ -158,6 +169,12 @@ impl Layout {
             .await
             .map_err(|why| format!("checkpoint_dir {shown} cannot be changed: {why}"))?;
         Ok(dir)
+    }
+
+    /// The directory of Holdfast's own that a path is, or is in, whatever links lead there.
+    async fn own_around(&self, path: &Path) -> Option<PathBuf> {
+        let (data_dir, path) = (real(&self.data_dir).await, real(path).await);
+        OWN.into_iter().map(|name| data_dir.join(name)).find(|own| path.starts_with(own))
     }
 
     pub(super) async fn write(&self, attempt: &Attempt) -> Result<(), LocalError> {
@@ -172,7 +189,7 @@ impl Layout {
     /// The attempts that exist on this cluster.
     pub(super) async fn read_attempts(&self) -> Result<Vec<Attempt>, LocalError> {
         let mut attempts = Vec::new();
-        for job in directories(&self.data_dir.join("jobs")).await? {
+        for job in directories(&self.data_dir.join(JOBS)).await? {
             for task in directories(&job).await? {
                 let path = task.join(ATTEMPT_FILE);
                 match fs::read(&path).await {
@@ -202,12 +219,17 @@ impl Layout {
     /// Removes the files of a job. Its checkpoints go too where they are below the data directory, unless another
     /// job saves there; a directory that its owner named absolutely is the owner's and stays.
     pub(super) async fn forget(&self, job: &JobId, spec: &JobSpec) -> Result<(), LocalError> {
-        self.discard(&self.job(job), job.as_str()).await?;
+        let [files, checkpoints] = DISCARDED.map(|kind| format!("{job}{kind}"));
+        self.discard(&self.job(job), &files).await?;
         let Some(path) = spec.checkpoint_dir.as_deref().filter(|path| stays_below(path)) else {
             return Ok(());
         };
         let dir = below(&self.data_dir, path);
-        for other in directories(&self.data_dir.join("jobs")).await? {
+        if self.own_around(&dir).await.is_some() {
+            // Such a job was refused; the path leads there over a link.
+            return Ok(());
+        }
+        for other in directories(&self.data_dir.join(JOBS)).await? {
             let file = other.join(CHECKPOINT_FILE);
             let used = match fs::read_to_string(&file).await {
                 Ok(used) => PathBuf::from(used),
@@ -219,7 +241,7 @@ impl Layout {
                 return Ok(());
             }
         }
-        self.discard(&dir, &format!("{job}.checkpoints")).await
+        self.discard(&dir, &checkpoints).await
     }
 
     /// Takes a directory away at once, so that a server that dies while it is removed leaves no half of it where it was.
@@ -237,9 +259,11 @@ impl Layout {
         }
     }
 
-    /// What an earlier server had discarded and not removed.
+    /// What an earlier server had discarded and not removed. Whatever else somebody put there is not ours to remove.
     pub(super) async fn trash(&self) -> Result<Vec<PathBuf>, LocalError> {
-        directories(&self.data_dir.join(TRASH)).await
+        let mut found = directories(&self.data_dir.join(TRASH)).await?;
+        found.retain(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_discarded));
+        Ok(found)
     }
 }
 
@@ -252,13 +276,28 @@ pub(super) async fn empty(trash: Vec<PathBuf>) {
     }
 }
 
+/// Whether a name is one that [`Layout::forget`] gives to what it discards.
+fn is_discarded(name: &str) -> bool {
+    DISCARDED.iter().any(|kind| name.strip_suffix(kind).is_some_and(|job| JobId::new(job).is_ok()))
+}
+
+/// A path without links as far as it exists. What does not exist yet has none.
+async fn real(path: &Path) -> PathBuf {
+    for known in path.ancestors() {
+        if let (Ok(real), Ok(rest)) = (fs::canonicalize(known).await, path.strip_prefix(known)) {
+            return real.join(rest);
+        }
+    }
+    path.to_owned()
+}
+
 /// Whether a job's path names something below the data directory that is not one of Holdfast's own: at least two parts, none of them
-/// special, not `jobs` or `trash`.
+/// special, the first not one of [`OWN`].
 fn stays_below(path: &str) -> bool {
     let parts: Vec<_> = Path::new(path).components().filter(|part| *part != Component::CurDir).collect();
     parts.len() >= 2
         && parts.iter().all(|part| matches!(part, Component::Normal(_)))
-        && parts.first().is_some_and(|part| !["jobs", TRASH].contains(&&*part.as_os_str().to_string_lossy()))
+        && parts.first().is_some_and(|part| !OWN.contains(&&*part.as_os_str().to_string_lossy()))
 }
 
 async fn make_dir(path: &Path) -> Result<(), LocalError> {
@@ -331,6 +370,20 @@ async fn write_secret(path: &Path, text: &str) -> Result<(), LocalError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_was_discarded_is_removed_from_the_trash() {
+        for (name, want) in [
+            ("jabcdefghij2.files", true),
+            ("jabcdefghij2.checkpoints", true),
+            ("jabcdefghij2", false),
+            ("run1", false),
+            (".files", false),
+            ("my run.files", false),
+        ] {
+            assert_eq!(is_discarded(name), want, "{name}");
+        }
+    }
 
     #[test]
     fn only_directories_of_its_own_are_removed_with_a_job() {

@@ -332,6 +332,36 @@ async fn directories_that_cannot_be_used_are_refused_with_the_reason() {
 }
 
 #[tokio::test]
+async fn no_job_saves_where_holdfast_removes_files_of_its_own() {
+    let world = World::new(1, 1, "exec sleep 600");
+    let cluster = world.open().await;
+    let data = &world.config.data_dir;
+    fs::create_dir_all(data.join("trash")).unwrap();
+    let link = world.dir.path().join("link");
+    std::os::unix::fs::symlink(data, &link).unwrap();
+    let absolute = |path: PathBuf| path.to_str().unwrap().to_owned();
+    for path in [
+        "trash".to_owned(),
+        "trash/run1".to_owned(),
+        "./trash/x".to_owned(),
+        "jobs/mine".to_owned(),
+        absolute(data.join("trash/run1")),
+        absolute(data.join("jobs")),
+        absolute(link.join("trash/run1")),
+    ] {
+        let mut job = order("jownplace", 1, &[]);
+        job.spec.checkpoint_dir = Some(path.clone());
+        match cluster.create(&job).await {
+            Err(ClusterError::Refused { text }) => {
+                assert!(text.starts_with("checkpoint_dir") && text.contains("files of its own"), "{text}");
+            }
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+    assert!(!data.join("trash/run1").exists() && !data.join("jobs/mine").exists());
+}
+
+#[tokio::test]
 async fn a_missing_agent_is_an_end_with_the_reason() {
     let mut world = World::new(1, 1, "");
     world.config.agent_program = "/nowhere/holdfast-agent".into();
@@ -439,14 +469,17 @@ async fn a_placement_that_cannot_be_written_down_waits_with_the_reason_and_is_tr
 #[tokio::test]
 async fn what_a_dying_server_left_of_a_forgotten_job_is_removed_at_the_next_start() {
     let world = World::new(1, 1, "exec sleep 600");
-    let left = world.config.data_dir.join("trash/jforgotten/task/master-0");
+    let trash = world.config.data_dir.join("trash");
+    let left = trash.join("jforgotten.files/task/master-0");
     fs::create_dir_all(&left).unwrap();
     fs::write(left.join("launch-0.log"), "1 0 o a line\n").unwrap();
+    fs::create_dir_all(trash.join("run1")).unwrap();
     let cluster = world.open().await;
     // It ends with its tasks, the first of which empties the trash.
     cluster.shutdown.cancel();
     tokio::time::timeout(PATIENCE, cluster.stopped()).await.unwrap();
-    assert!(!world.config.data_dir.join("trash/jforgotten").exists());
+    assert!(!trash.join("jforgotten.files").exists());
+    assert!(trash.join("run1").exists(), "what was not discarded stays");
 }
 
 #[tokio::test]

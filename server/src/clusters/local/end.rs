@@ -9,10 +9,11 @@ use engine::{
     chain::{EndReason, ReplicaStatus},
     ids::{ReplicaName, TaskId},
 };
+use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    LocalCluster,
+    LocalCluster, State,
     processes::{self, Process},
 };
 
@@ -20,6 +21,8 @@ use super::{
 const AGENT_STOP_LIMIT: Duration = Duration::from_secs(15);
 /// How often is looked for what nobody announces: the end of adopted agents and of leftovers, and room on a disk that was full.
 const LOOK: Duration = Duration::from_millis(500);
+/// Replicas whose processes are looked for at the same time; each look reads the whole process table.
+const LOOKS: usize = 16;
 
 impl LocalCluster {
     /// An agent is gone: nothing of its replica may stay, its slots are free.
@@ -37,9 +40,25 @@ impl LocalCluster {
             tracing::warn!(%task, %replica, %error, "could not write down that a replica ended");
         }
         self.hint(task);
-        let placed = self.place_waiting(&mut state).await;
-        drop(state);
-        self.start_all(placed).await;
+        self.begin(state, Vec::new()).await;
+    }
+
+    /// The same for all replicas that an earlier server saw end, or that ended while none looked: what it could not end, or did not
+    /// come to end, may still be there. At the same time, so that a start takes no longer than the slowest of them.
+    pub(super) async fn end_leftovers(&self, state: &mut State) {
+        let ended = state.attempts.iter().flat_map(|(task, entry)| {
+            entry.attempt.ended.keys().map(|replica| (task.clone(), replica.clone()))
+        });
+        let looks = ended.map(|(task, replica)| async move {
+            let left = processes::kill_all_of(&task, Some(&replica)).await;
+            (task, replica, left)
+        });
+        let looked: Vec<_> = futures::stream::iter(looks).buffer_unordered(LOOKS).collect().await;
+        for (task, replica, left) in looked.into_iter().filter(|(_, _, left)| !left.is_empty()) {
+            if let Some(entry) = state.attempts.get_mut(&task) {
+                entry.leftovers.insert(replica, left);
+            }
+        }
     }
 
     /// Stops all agents of an attempt, removes what is left of it and forgets it.
@@ -82,9 +101,7 @@ impl LocalCluster {
             state.attempts.remove(task);
         }
         self.hint(task);
-        let placed = self.place_waiting(&mut state).await;
-        drop(state);
-        self.start_all(placed).await;
+        self.begin(state, Vec::new()).await;
     }
 
     async fn look(self: &Arc<Self>) {
@@ -110,9 +127,7 @@ impl LocalCluster {
             room |= entry.leftovers.len() < before;
         }
         if room {
-            let placed = self.place_waiting(&mut state).await;
-            drop(state);
-            self.start_all(placed).await;
+            self.begin(state, Vec::new()).await;
         }
     }
 }

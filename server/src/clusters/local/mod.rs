@@ -209,10 +209,8 @@ impl LocalCluster {
             tracing::info!(task_id = %attempt.task_id, agents = agents.len(), "adopted an attempt");
             state.attempts.insert(attempt.task_id.clone(), Entry::new(attempt, agents));
         }
-        let placed = self.place_waiting(&mut state).await;
-        drop(state);
-        self.start_all(unstarted).await;
-        self.start_all(placed).await;
+        self.end_leftovers(&mut state).await;
+        self.begin(state, unstarted).await;
         Ok(())
     }
 
@@ -239,9 +237,7 @@ impl LocalCluster {
             .map_err(|source| self.unreachable("writing the attempt down", source))?;
         state.next_ordinal += 1;
         state.attempts.insert(attempt.task_id.clone(), Entry::new(attempt, HashMap::new()));
-        let placed = self.place_waiting(&mut state).await;
-        drop(state);
-        self.start_all(placed).await;
+        self.begin(state, Vec::new()).await;
         self.hint(&order.plan.task_id);
         Ok(())
     }

@@ -8,6 +8,7 @@ use engine::{
     record::{Queue, QueueReason},
 };
 use futures::{FutureExt, future::BoxFuture};
+use tokio::sync::MutexGuard;
 
 use super::{
     LocalCluster, LocalError, State,
@@ -17,8 +18,23 @@ use super::{
 };
 
 impl LocalCluster {
+    /// Places what waits and starts it, and the replicas of `unstarted`, which were placed before. Nothing once the server stops: the
+    /// next one begins it. All that runs was begun here.
+    pub(super) async fn begin(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        mut unstarted: Vec<TaskId>,
+    ) {
+        if self.shutdown.is_cancelled() {
+            return;
+        }
+        unstarted.extend(self.place_waiting(&mut state).await);
+        drop(state);
+        self.start_all(unstarted).await;
+    }
+
     /// Gives slots to attempts in the order of the queue and writes that down; their replicas are started afterwards.
-    pub(super) async fn place_waiting(&self, state: &mut State) -> Vec<TaskId> {
+    async fn place_waiting(&self, state: &mut State) -> Vec<TaskId> {
         let mut slots = self.free_slots(state);
         state.unwritten = false;
         let mut order: Vec<_> = state
@@ -35,6 +51,7 @@ impl LocalCluster {
             let Some(entry) = state.attempts.get_mut(&task) else { continue };
             position += 1;
             let wanted = place::Wanted::of(&entry.attempt.order.spec, &entry.attempt.order.plan);
+            let before = slots.clone();
             let placement = if blocked { None } else { slots.place(&wanted) };
             let waited_for = entry.attempt.queue.clone();
             match placement {
@@ -60,6 +77,7 @@ impl LocalCluster {
                 // What is not written down must not run: a server that came back would not know it.
                 entry.attempt.placement.clear();
                 placed.pop();
+                slots = before;
                 state.unwritten = true;
                 let text = format!("it fits, but {}; it is tried again", cause(&error));
                 let queue = Queue { reason: QueueReason::Constraints, text, ..slots.why(&wanted, position) };
@@ -88,7 +106,7 @@ impl LocalCluster {
     }
 
     /// Starts the replicas of attempts that have just been placed. Boxed, as the end of one replica may start others.
-    pub(super) fn start_all(self: &Arc<Self>, tasks: Vec<TaskId>) -> BoxFuture<'_, ()> {
+    fn start_all(self: &Arc<Self>, tasks: Vec<TaskId>) -> BoxFuture<'_, ()> {
         async move {
             for task in tasks {
                 let (attempt, missing) = {
@@ -103,6 +121,10 @@ impl LocalCluster {
                     )
                 };
                 for replica in missing {
+                    // The server may stop meanwhile; what is placed and not started is started by the next one.
+                    if self.shutdown.is_cancelled() {
+                        return;
+                    }
                     self.start(&attempt, &replica).await;
                 }
                 self.hint(&task);

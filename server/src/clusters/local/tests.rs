@@ -117,6 +117,10 @@ fn runs(seen: &Observation) -> bool {
     !statuses.is_empty() && statuses.iter().all(|status| *status == ReplicaStatus::Running)
 }
 
+fn lost(why: &str) -> ReplicaStatus {
+    ReplicaStatus::Ended { exit: None, reason: EndReason::Lost(why.to_owned()) }
+}
+
 fn absent(seen: &Observation) -> bool {
     *seen == Observation::Absent
 }
@@ -254,6 +258,71 @@ async fn replicas_outlive_the_server_and_are_adopted() {
     for job in [&job, &waiting] {
         second.delete(&job.plan.task_id, true).await.unwrap();
         until(&second, job, "gone", absent).await;
+    }
+}
+
+#[tokio::test]
+async fn what_outlived_an_agent_while_the_server_was_away_is_ended() {
+    let world =
+        World::new(1, 1, "setsid sleep 600 & echo $! > \"$HOLDFAST_AGENT_STATE_DIR/child\"; exec sleep 600");
+    let job = order("joutlived", 1, &[]);
+    let first = world.open().await;
+    first.create(&job).await.unwrap();
+    let child = text_of(world.replica_dir(&job, "master-0").join("child")).await;
+    let child = Process::child(child.trim().parse().unwrap());
+    let agent = agents_of(&job, 1).await.remove("master-0").unwrap();
+    first.shutdown.cancel();
+    first.stopped().await;
+    drop(first);
+    agent.kill();
+    assert!(child.is_alive());
+    let second = world.open().await;
+    assert!(!child.is_alive());
+    let seen = second.observe(&job.plan.task_id).await.unwrap();
+    assert!(matches!(statuses(&seen)[..], [ReplicaStatus::Ended { reason: EndReason::Lost(_), .. }]));
+    second.delete(&job.plan.task_id, true).await.unwrap();
+    until(&second, &job, "gone", absent).await;
+}
+
+#[tokio::test]
+async fn what_could_not_be_ended_keeps_its_slots_when_the_server_comes_back() {
+    use std::os::unix::process::CommandExt;
+    let world = World::new(1, 1, "exec sleep 600");
+    let (job, next) = (order("jstillthere", 1, &[]), order("jwaitsforit", 1, &[]));
+    let layout = Layout::new(world.config.data_dir.clone());
+    for (ordinal, order) in [(0, &job), (1, &next)] {
+        let checkpoints = layout.prepare(order).await.ok().unwrap();
+        let mut attempt = Attempt::new(order, ordinal, checkpoints);
+        if ordinal == 0 {
+            let replica = ReplicaName::new("master-0").unwrap();
+            attempt.placement.insert(replica.clone(), NodeName::new("node-1").unwrap());
+            attempt.ended.insert(replica, lost("an earlier server saw it end"));
+        }
+        layout.write(&attempt).await.unwrap();
+    }
+    // Nothing that a test may start cannot be killed, so processes that others start again and again play one.
+    let again =
+        "exec 2>/dev/null; for n in 1 2 3; do while :; do env \"$0\" \"$1\" sleep 600; done & done; wait";
+    let mut stuck = std::process::Command::new("sh")
+        .args(["-c", again])
+        .arg(format!("{}={}", processes::TASK, job.plan.task_id))
+        .arg(format!("{}=master-0", processes::REPLICA))
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let cluster = world.open().await;
+    assert_eq!(cluster.nodes().await.unwrap()[0].used, 1);
+    assert!(matches!(cluster.observe(&next.plan.task_id).await.unwrap(), Observation::Waiting(_)));
+    nix::sys::signal::killpg(
+        nix::unistd::Pid::from_raw(stuck.id() as i32),
+        nix::sys::signal::Signal::SIGKILL,
+    )
+    .unwrap();
+    stuck.wait().unwrap();
+    until(&cluster, &next, "running", runs).await;
+    for job in [&job, &next] {
+        cluster.delete(&job.plan.task_id, true).await.unwrap();
+        until(&cluster, job, "gone", absent).await;
     }
 }
 
@@ -460,6 +529,12 @@ async fn a_placement_that_cannot_be_written_down_waits_with_the_reason_and_is_tr
     )
     .await;
     assert_eq!(cluster.nodes().await.unwrap()[0].used, 0);
+    // What it could not take is there for the next one.
+    let third = order("jbehind", 1, &[]);
+    cluster.create(&third).await.unwrap();
+    until(&cluster, &third, "running", runs).await;
+    cluster.delete(&third.plan.task_id, true).await.unwrap();
+    until(&cluster, &third, "gone", absent).await;
     fs::remove_dir(&attempt).unwrap();
     until(&cluster, &second, "running", runs).await;
     cluster.delete(&second.plan.task_id, true).await.unwrap();
@@ -483,16 +558,47 @@ async fn what_a_dying_server_left_of_a_forgotten_job_is_removed_at_the_next_star
 }
 
 #[tokio::test]
-async fn a_server_that_stops_leaves_its_replicas_running() {
+async fn a_server_that_stops_begins_nothing_whatever_ends_or_comes_then() {
     let world = World::new(1, 1, "exec sleep 600");
+    let cluster = world.open().await;
+    let (first, next, late) = (order("jlast", 1, &[]), order("jheldback", 1, &[]), order("jlate", 1, &[]));
+    for job in [&first, &next] {
+        cluster.create(job).await.unwrap();
+    }
+    until(&cluster, &first, "running", runs).await;
+    cluster.shutdown.cancel();
+    cluster.delete(&first.plan.task_id, true).await.unwrap();
+    until(&cluster, &first, "gone", absent).await;
+    cluster.create(&late).await.unwrap();
+    tokio::time::timeout(PATIENCE, cluster.stopped()).await.unwrap();
+    assert_eq!(cluster.nodes().await.unwrap()[0].used, 0);
+    for job in [&next, &late] {
+        assert!(!world.replica_dir(job, "master-0").join("agent.log").exists());
+    }
+    drop(cluster);
+    // The next server does.
+    let second = world.open().await;
+    until(&second, &next, "running", runs).await;
+    for job in [&next, &late] {
+        second.delete(&job.plan.task_id, true).await.unwrap();
+        until(&second, job, "gone", absent).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_stops_leaves_its_replicas_running() {
+    let script = "trap '' TERM; echo up > \"$HOLDFAST_AGENT_STATE_DIR/up\"; exec sleep 600";
+    let world = World::new(1, 1, script);
     let job = order("jstopping", 1, &[]);
     let cluster = world.open().await;
     cluster.create(&job).await.unwrap();
+    text_of(world.replica_dir(&job, "master-0").join("up")).await;
     let agent = agents_of(&job, 1).await.remove("master-0").unwrap();
     cluster.delete(&job.plan.task_id, false).await.unwrap();
     cluster.shutdown.cancel();
     tokio::time::timeout(PATIENCE, cluster.stopped()).await.unwrap();
     drop(cluster);
+    assert!(agent.is_alive());
     let second = world.open().await;
     assert!(matches!(second.observe(&job.plan.task_id).await.unwrap(), Observation::Placed { .. }));
     second.delete(&job.plan.task_id, true).await.unwrap();

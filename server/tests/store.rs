@@ -286,7 +286,9 @@ async fn records_replace_those_of_the_same_key_and_come_back_in_order() {
             [one.clone(), two.clone()]
         );
         let all = launches::of_attempts(&mut conn, &job_id(1), 1..=2).await.unwrap();
-        assert_eq!(all, [(1, launch(0)), (1, restarted), (2, launch(0))]);
+        assert_eq!(all, [(1, launch(0)), (1, restarted.clone()), (2, launch(0))]);
+        assert_eq!(launches::newest(&mut conn, &job_id(1), 1).await.unwrap(), Some(restarted));
+        assert_eq!(launches::newest(&mut conn, &job_id(1), 3).await.unwrap(), None);
         assert_eq!(launches::of_attempts(&mut conn, &job_id(1), 2..=2).await.unwrap().len(), 1);
         let all = incidents::of_attempts(&mut conn, &job_id(1), 1..=9).await.unwrap();
         assert_eq!(all, [(1, incident(&one, 1)), (2, incident(&two, 1))]);

@@ -37,11 +37,8 @@ const MAX_LAUNCHES: usize = 2000;
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// There is no log of that replica and launch.
-    #[error("there is no log of {what}")]
-    NotFound {
-        /// The replica, or the launch.
-        what: String,
-    },
+    #[error("there is no log of {}", .0.what)]
+    NotFound(Missing),
     /// The files could not be read.
     #[error("could not read {path}")]
     Read {
@@ -51,6 +48,17 @@ pub enum LogError {
         #[source]
         source: io::Error,
     },
+}
+
+/// A log that is not there.
+#[derive(Debug)]
+pub struct Missing {
+    /// The replica, or the launch.
+    pub what: String,
+    /// Replicas that have a directory for their logs.
+    pub replicas: Vec<ReplicaName>,
+    /// Launches that printed something on the replica that was asked for.
+    pub launches: Vec<u32>,
 }
 
 /// Finds and reads logs below the data directory.
@@ -113,20 +121,26 @@ impl LogReader {
         replica: Option<&ReplicaName>,
         launch: Option<u32>,
     ) -> Result<Chosen, LogError> {
-        let missing = |what: String| LogError::NotFound { what };
+        let missing = |what: String, replicas: Vec<ReplicaName>, launches: Vec<u32>| {
+            LogError::NotFound(Missing { what, replicas, launches })
+        };
         let dir = self.data_dir.join("jobs").join(job.as_str()).join(task.as_str());
         let replicas = replicas(&dir)?;
-        let replica = match replica {
-            Some(wanted) if replicas.contains(wanted) => wanted.clone(),
-            Some(wanted) => return Err(missing(format!("replica {wanted}"))),
-            None => replicas.first().cloned().ok_or_else(|| missing(format!("attempt {task}")))?,
+        let replica = match (replica, replicas.first()) {
+            (Some(wanted), _) if replicas.contains(wanted) => wanted.clone(),
+            (Some(wanted), _) => return Err(missing(format!("replica {wanted}"), replicas, Vec::new())),
+            (None, Some(first)) => first.clone(),
+            (None, None) => return Err(missing(format!("attempt {task}"), replicas, Vec::new())),
         };
         let dir = dir.join(replica.as_str());
         let launches = launches(&dir)?;
-        let launch = match launch {
-            Some(wanted) if launches.contains(&wanted) => wanted,
-            Some(wanted) => return Err(missing(format!("launch {wanted} of {replica}"))),
-            None => launches.last().copied().ok_or_else(|| missing(format!("replica {replica}")))?,
+        let launch = match (launch, launches.last()) {
+            (Some(wanted), _) if launches.contains(&wanted) => wanted,
+            (Some(wanted), _) => {
+                return Err(missing(format!("launch {wanted} of {replica}"), replicas, launches));
+            }
+            (None, Some(newest)) => *newest,
+            (None, None) => return Err(missing(format!("replica {replica}"), replicas, launches)),
         };
         Ok(Chosen { dir, replica, replicas, launch, launches })
     }

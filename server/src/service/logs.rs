@@ -6,13 +6,15 @@ use app::{
 };
 use engine::{
     ids::{JobId, ReplicaName, TaskId},
+    job::JobSpec,
     record::AttemptRecord,
 };
+use sqlx::AnyConnection;
 
 use super::{Service, Wish, failed, internal, may, no_attempt};
 use crate::{
-    logs::{LogError, WholeLog},
-    store::{attempts, launches},
+    logs::{LogError, Missing, WholeLog},
+    store::{attempts, jobs, launches},
 };
 
 impl Service {
@@ -23,17 +25,17 @@ impl Service {
         query: &LogQuery,
     ) -> Result<LogPage, AppError> {
         may(caller, Wish::See)?;
-        let (job, attempt) = self.attempt_of(task).await?;
-        let (reader, asked, of, owner) = (self.logs.clone(), query.clone(), task.clone(), job.clone());
+        // Before the page: what ends in between is told to be over by the next answer, never ahead of its last lines.
+        let known = self.known(task).await?;
+        let (reader, asked, of, owner) = (self.logs.clone(), query.clone(), task.clone(), known.job.clone());
         let read = tokio::task::spawn_blocking(move || reader.page(&owner, &of, &asked));
         let mut page = match read.await.map_err(|why| internal(&why.into()))? {
             Ok(page) => page,
-            // Nothing was printed yet, or the attempt never ran: an empty log, not a missing one.
-            Err(LogError::NotFound { .. }) if query.replica.is_none() && query.launch.is_none() => empty()?,
+            Err(LogError::NotFound(missing)) => known.silent(query, missing)?,
             Err(other) => return Err(refused(other)),
         };
         let at_the_end = query.from.is_none() || page.lines.is_empty();
-        if at_the_end && (attempt.state.is_terminal() || self.has_ended(&job, &attempt, page.launch).await?) {
+        if at_the_end && known.prints_from.is_none_or(|first| page.launch < first) {
             page.next = None;
         }
         Ok(page)
@@ -51,43 +53,67 @@ impl Service {
         launch: Option<u32>,
     ) -> Result<WholeLog, AppError> {
         may(caller, Wish::See)?;
-        let (job, _) = self.attempt_of(task).await?;
+        let job = {
+            let mut conn = self.store.read().await.map_err(failed)?;
+            attempt_of(&mut conn, task).await?.0
+        };
         let (reader, of) = (self.logs.clone(), task.clone());
         let read = tokio::task::spawn_blocking(move || reader.whole(&job, &of, replica.as_ref(), launch));
         read.await.map_err(|why| internal(&why.into()))?.map_err(refused)
     }
 
-    async fn attempt_of(&self, task: &TaskId) -> Result<(JobId, AttemptRecord), AppError> {
+    async fn known(&self, task: &TaskId) -> Result<Known, AppError> {
         let mut conn = self.store.read().await.map_err(failed)?;
-        let found = attempts::find(&mut conn, task).await.map_err(failed)?;
-        found.ok_or_else(|| no_attempt(task))
+        let (job, attempt) = attempt_of(&mut conn, task).await?;
+        let stored = jobs::chain(&mut conn, &job).await.map_err(failed)?;
+        let chain = stored.ok_or_else(|| no_attempt(task))?.chain;
+        let newest = launches::newest(&mut conn, &job, attempt.number).await.map_err(failed)?;
+        let (newest, has_started) =
+            newest.map_or((0, false), |launch| (launch.number, launch.started_at.is_some()));
+        let may_run = chain.live_task() == Some(task);
+        let first = if has_started { newest } else { newest.saturating_sub(1) };
+        Ok(Known { spec: chain.spec().clone(), job, newest, prints_from: may_run.then_some(first) })
     }
+}
 
-    /// Whether a launch is over, so that nothing is added to its log.
-    async fn has_ended(&self, job: &JobId, attempt: &AttemptRecord, launch: u32) -> Result<bool, AppError> {
-        let mut conn = self.store.read().await.map_err(failed)?;
-        let number = attempt.number;
-        let known = launches::of_attempts(&mut conn, job, number..=number).await.map_err(failed)?;
-        Ok(known.iter().any(|(_, record)| record.number == launch && record.ended_at.is_some()))
+/// What is known of an attempt beside what it printed.
+struct Known {
+    job: JobId,
+    spec: JobSpec,
+    /// Its newest launch.
+    newest: u32,
+    /// The first launch that may still print; none once nothing of the attempt is left on its cluster. A launch that was asked to stop
+    /// prints on, and an attempt's result is known before its last process is gone; only when a later launch has started is an earlier
+    /// one gone for sure.
+    prints_from: Option<u32>,
+}
+
+impl Known {
+    /// The empty log of a replica that has printed nothing in a launch; an error where the attempt has no such replica or launch.
+    fn silent(&self, query: &LogQuery, missing: Missing) -> Result<LogPage, AppError> {
+        let name = |index| ReplicaName::of_index(self.spec.kind, index);
+        let replica = query.replica.clone().unwrap_or_else(|| name(0));
+        let launch = query.launch.unwrap_or(self.newest);
+        if launch > self.newest || (0..self.spec.replicas).all(|index| name(index) != replica) {
+            return Err(refused(LogError::NotFound(missing)));
+        }
+        let Missing { replicas, mut launches, .. } = missing;
+        if query.launch.is_some() && !launches.contains(&launch) {
+            launches.push(launch);
+            launches.sort_unstable();
+        }
+        let next = Some(query.from.unwrap_or(1).max(1));
+        Ok(LogPage { replica, launch, replicas, launches, lines: Vec::new(), next, total: Some(0) })
     }
+}
+
+async fn attempt_of(conn: &mut AnyConnection, task: &TaskId) -> Result<(JobId, AttemptRecord), AppError> {
+    attempts::find(conn, task).await.map_err(failed)?.ok_or_else(|| no_attempt(task))
 }
 
 fn refused(error: LogError) -> AppError {
     match error {
-        LogError::NotFound { what } => AppError::NotFound { what: "log of".to_owned(), id: what },
+        LogError::NotFound(missing) => AppError::NotFound { what: "log of".to_owned(), id: missing.what },
         other => internal(&other.into()),
     }
-}
-
-fn empty() -> Result<LogPage, AppError> {
-    let replica = ReplicaName::new("master-0").map_err(|why| internal(&why.into()))?;
-    Ok(LogPage {
-        replica,
-        launch: 0,
-        replicas: Vec::new(),
-        launches: Vec::new(),
-        lines: Vec::new(),
-        next: Some(1),
-        total: Some(0),
-    })
 }

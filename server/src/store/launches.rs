@@ -65,3 +65,22 @@ pub async fn of_attempts(
         .map(|row| Ok((number(get(row, "attempt")?), from_doc("launch of job", job_id, get(row, "doc")?)?)))
         .collect()
 }
+
+/// The newest launch of an attempt; none before its first.
+///
+/// # Errors
+/// The database failed.
+pub async fn newest(
+    conn: &mut AnyConnection,
+    job_id: &JobId,
+    attempt: u32,
+) -> Result<Option<LaunchRecord>, StoreError> {
+    let row =
+        sqlx::query("SELECT doc FROM launch WHERE job_id = $1 AND attempt = $2 ORDER BY number DESC LIMIT 1")
+            .bind(job_id.as_str().to_owned())
+            .bind(i64::from(attempt))
+            .fetch_optional(conn)
+            .await
+            .doing("reading the newest launch")?;
+    row.map(|row| from_doc("launch of job", job_id, get(&row, "doc")?)).transpose()
+}

@@ -40,8 +40,6 @@ impl Standing {
         match answer {
             Ok(page) if page.next.is_none() => Self::Ended,
             Ok(_) => Self::Following,
-            // The replica has not printed anything, so there is no file yet.
-            Err(AppError::NotFound { what, .. }) if what == "log of" => Self::Following,
             Err(error @ (AppError::NotFound { .. } | AppError::SignIn | AppError::Forbidden { .. })) => {
                 Self::Refused { why: error.to_string() }
             }
@@ -327,7 +325,7 @@ mod tests {
         assert_eq!((&ended, ended.wait()), (&Standing::Ended, None));
         let gone = AppError::NotFound { what: "attempt".to_owned(), id: "t-1".to_owned() };
         assert_eq!(Standing::Following.after(Err(&gone)).wait(), None);
-        let silent = AppError::NotFound { what: "log of".to_owned(), id: "worker-1".to_owned() };
-        assert_eq!(Standing::Following.after(Err(&silent)), Standing::Following);
+        let no_log = AppError::NotFound { what: "log of".to_owned(), id: "worker-9".to_owned() };
+        assert_eq!(Standing::Following.after(Err(&no_log)).wait(), None);
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use engine::sync::{Desired, PortOffer, Report, SyncReply, SyncRequest, limits::POLL_SECONDS};
+use engine::sync::{Desired, PortOffer, Report, SyncReply, SyncRequest, headers, limits::POLL_SECONDS};
 use reqwest::StatusCode;
 use tokio::{sync::watch, task::JoinHandle, time};
 
@@ -261,6 +261,8 @@ impl Client {
             reports,
         };
         let call = self.http.post(format!("{url}/agent/v1/sync"));
+        let call = call.header(headers::TASK, request.task_id.as_str());
+        let call = call.header(headers::REPLICA, request.replica.as_str());
         let call = call.bearer_auth(self.config.token.reveal()).json(&request);
         let response = call.send().await.map_err(SyncError::Unreachable)?;
         match response.status() {

@@ -29,7 +29,16 @@ pub mod limits {
     pub const BODY_BYTES: usize = 4 * 1024 * 1024;
 }
 
-/// `POST /agent/v1/sync`, with `Authorization: Bearer <the replica's own token>`.
+/// Headers of a sync that say who speaks, beside `Authorization: Bearer <the replica's own token>`. The server reads a body only once
+/// the token is known to be theirs.
+pub mod headers {
+    /// The attempt, as in [`SyncRequest::task_id`](super::SyncRequest::task_id).
+    pub const TASK: &str = "holdfast-task-id";
+    /// The replica, as in [`SyncRequest::replica`](super::SyncRequest::replica).
+    pub const REPLICA: &str = "holdfast-replica";
+}
+
+/// `POST /agent/v1/sync`, with the headers of [`headers`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SyncRequest {
     /// The attempt this agent belongs to.

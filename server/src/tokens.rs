@@ -42,11 +42,6 @@ impl Tokens {
             .collect()
     }
 
-    /// Whether a text could be a token at all.
-    pub fn is_shaped(text: &str) -> bool {
-        text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-    }
-
     /// Whether `token` is this replica's; takes the same time whatever it is.
     pub fn is_valid(&self, task: &TaskId, replica: &ReplicaName, token: &str) -> bool {
         let mut bytes = [0u8; 32];

@@ -21,7 +21,7 @@ use axum::{
 };
 use engine::{
     failure::Exit,
-    sync::{Desired, Launch, PortOffer, Report, ReportBody, SyncReply, SyncRequest, limits},
+    sync::{self, Desired, Launch, PortOffer, Report, ReportBody, SyncReply, SyncRequest, limits},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -95,7 +95,7 @@ impl Server {
     pub async fn come_back(&self) {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         fs::write(&self.address_file, format!("http://{}\n", listener.local_addr().unwrap())).unwrap();
-        let router = Router::new().route("/agent/v1/sync", post(sync)).with_state(Arc::clone(&self.known));
+        let router = Router::new().route("/agent/v1/sync", post(answer)).with_state(Arc::clone(&self.known));
         let serving = tokio::spawn(async { axum::serve(listener, router).await.unwrap() });
         *self.serving.lock().unwrap() = Some(serving);
     }
@@ -225,9 +225,16 @@ impl Server {
     }
 }
 
-async fn sync(State(known): State<Shared>, headers: HeaderMap, Json(request): Json<SyncRequest>) -> Response {
-    let authorised =
-        headers.get("authorization").is_some_and(|v| v.as_bytes() == format!("Bearer {TOKEN}").as_bytes());
+async fn answer(
+    State(known): State<Shared>,
+    headers: HeaderMap,
+    Json(request): Json<SyncRequest>,
+) -> Response {
+    let is =
+        |name: &str, want: &str| headers.get(name).is_some_and(|value| value.as_bytes() == want.as_bytes());
+    let authorised = is("authorization", &format!("Bearer {TOKEN}"))
+        && is(sync::headers::TASK, request.task_id.as_str())
+        && is(sync::headers::REPLICA, request.replica.as_str());
     if !authorised {
         known.send_modify(|k| k.rejected += 1);
         return StatusCode::UNAUTHORIZED.into_response();

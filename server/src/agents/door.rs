@@ -1,4 +1,5 @@
-//! Lets syncs in: so many at a time, each within its time. Whoever sends slowly keeps nobody else waiting.
+//! Lets syncs in: so many at a time, each within its time. Whoever sends slowly keeps nobody else waiting, and nothing is read of
+//! whoever is no agent of ours.
 //!
 //! Nearly all bodies are small. Those are read without a place, since each needs no more memory than its connection has anyway. A
 //! large one, and one that does not say its length, needs one of few places. A poll takes its place only once its body was read.
@@ -12,7 +13,7 @@ use axum::{Json, RequestExt, extract::Request, http::header};
 use engine::sync::{SyncReply, SyncRequest, limits};
 use tokio::sync::Semaphore;
 
-use super::{Hub, SyncError};
+use super::{Hub, Speaker, SyncError};
 
 /// How much is let in at a time.
 #[derive(Clone, Copy, Debug)]
@@ -53,16 +54,25 @@ impl Door {
         }
     }
 
+    /// Whether this is the token of the one who says it speaks.
+    pub(super) fn admits(&self, speaker: &Speaker, token: &str) -> bool {
+        self.hub.is_token_of(&speaker.task, &speaker.replica, token)
+    }
+
     /// Reads a sync and answers it. The whole takes no longer than a poll, however long its body took.
-    pub(super) async fn pass(&self, token: &str, request: Request) -> Result<SyncReply, SyncError> {
-        let begun = Instant::now();
+    pub(super) async fn pass(&self, speaker: &Speaker, request: Request) -> Result<SyncReply, SyncError> {
+        // Before the body: how long that takes says nothing about the agent's clock.
+        let (begun, arrived_at) = (Instant::now(), self.hub.now());
         let body = tokio::time::timeout(self.limits.body_time, self.read(request)).await;
         let request = body.map_err(|_| SyncError::Slow(self.limits.body_time))??;
+        if (&request.task_id, &request.replica) != (&speaker.task, &speaker.replica) {
+            return Err(SyncError::Token);
+        }
         let Ok(_place) = self.polls.try_acquire() else {
             return Err(SyncError::NotNow(anyhow::anyhow!("{} polls are held already", self.limits.polls)));
         };
         let hold = Duration::from_secs(limits::POLL_SECONDS).saturating_sub(begun.elapsed());
-        self.hub.sync(token, request, hold).await
+        self.hub.sync(request, arrived_at, hold).await
     }
 
     async fn read(&self, request: Request) -> Result<SyncRequest, SyncError> {

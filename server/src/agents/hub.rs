@@ -82,24 +82,32 @@ impl Hub {
         self.tasks.wait().await;
     }
 
-    /// Answers one sync: takes the reports, then waits at most `hold` for a desired state that the agent has not seen.
+    /// Whether this is the token of that replica.
+    pub(super) fn is_token_of(&self, task: &TaskId, replica: &ReplicaName, token: &str) -> bool {
+        self.tokens.is_valid(task, replica, token)
+    }
+
+    /// The server's time.
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Answers one sync of a replica that has shown its token and began to send at `arrived_at`: takes the reports, then waits at most
+    /// `hold` for a desired state that the agent has not seen.
     pub(super) async fn sync(
         &self,
-        token: &str,
         request: SyncRequest,
+        arrived_at: Time,
         hold: Duration,
     ) -> Result<SyncReply, SyncError> {
         let (task, replica) = (&request.task_id, &request.replica);
-        if !self.tokens.is_valid(task, replica, token) {
-            return Err(SyncError::Token);
-        }
         let job = task.job_id().ok_or(SyncError::Gone)?;
         let mut chain = self.chains.subscribe(&job).await?;
         let newest = Arc::clone(&chain.borrow());
         check(&request, &newest)?;
         let mut rendezvous = self.note(&request, &newest);
         self.report_heard(&job, task, replica).await?;
-        let has_news = self.take_reports(&job, &request, &newest).await?;
+        let has_news = self.take_reports(&job, &request, &newest, arrived_at).await?;
 
         let deadline = tokio::time::sleep(hold);
         tokio::pin!(deadline);
@@ -161,9 +169,10 @@ impl Hub {
         job: &JobId,
         request: &SyncRequest,
         chain: &Chain,
+        arrived_at: Time,
     ) -> Result<bool, SyncError> {
         let known = chain.acknowledged(&request.task_id, &request.replica);
-        let off = self.clock.now().micros().saturating_sub(request.sent_at.micros());
+        let off = arrived_at.micros().saturating_sub(request.sent_at.micros());
         let off = if off.saturating_abs() > CLOCK_TOLERANCE_MICROS { off } else { 0 };
         let inputs: Vec<_> = request
             .reports

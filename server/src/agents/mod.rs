@@ -10,20 +10,19 @@ use async_trait::async_trait;
 use axum::{
     Json, Router,
     extract::{DefaultBodyLimit, FromRequestParts, Request, State},
-    http::{StatusCode, header, request::Parts},
+    http::{HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
     routing::post,
 };
 use engine::{
     chain::{Chain, Input},
-    ids::JobId,
-    sync::{SyncReply, limits},
+    ids::{JobId, ReplicaName, TaskId},
+    sync::{SyncReply, headers, limits},
 };
 use tokio::sync::watch;
 
 use self::door::{Door, Limits};
 pub use self::hub::Hub;
-use crate::tokens::Tokens;
 
 /// What the hub needs of the driver.
 #[async_trait]
@@ -106,26 +105,34 @@ fn routes(door: Door) -> Router {
         .with_state(door)
 }
 
-/// What a caller says is its token; one that cannot be any is refused before the body is read.
-struct Bearer(String);
+/// The replica that a sync is of, proved by its token. Whoever cannot prove it is refused before the body is read.
+#[derive(Clone, Debug)]
+struct Speaker {
+    task: TaskId,
+    replica: ReplicaName,
+}
 
-impl<S: Send + Sync> FromRequestParts<S> for Bearer {
+impl FromRequestParts<Door> for Speaker {
     type Rejection = SyncError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, SyncError> {
-        let header = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let token =
-            header.and_then(|value| value.strip_prefix("Bearer ")).filter(|token| Tokens::is_shaped(token));
-        token.map(|token| Self(token.to_owned())).ok_or(SyncError::Token)
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, SyncError> {
+        let text = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        let speaker = text(headers::TASK)
+            .and_then(|task| TaskId::new(task).ok())
+            .zip(text(headers::REPLICA).and_then(|replica| ReplicaName::new(replica).ok()))
+            .map(|(task, replica)| Self { task, replica });
+        let token = text(header::AUTHORIZATION.as_str()).and_then(|value| value.strip_prefix("Bearer "));
+        let proved = speaker.zip(token).filter(|(speaker, token)| door.admits(speaker, token));
+        proved.map(|(speaker, _)| speaker).ok_or(SyncError::Token)
     }
 }
 
 async fn sync(
     State(door): State<Door>,
-    Bearer(token): Bearer,
+    speaker: Speaker,
     request: Request,
 ) -> Result<Json<SyncReply>, SyncError> {
-    door.pass(&token, request).await.map(Json)
+    door.pass(&speaker, request).await.map(Json)
 }
 
 #[cfg(test)]

@@ -122,9 +122,29 @@ impl World {
         self.tokens.of(&self.task, &ReplicaName::new(replica).unwrap())
     }
 
+    fn speaker(&self, replica: &str) -> Speaker {
+        Speaker { task: self.task.clone(), replica: ReplicaName::new(replica).unwrap() }
+    }
+
     async fn sync(&self, hub: &Hub, request: SyncRequest) -> Result<SyncReply, SyncError> {
-        let token = self.token(request.replica.as_str());
-        hub.sync(&token, request, HOLD).await
+        hub.sync(request, hub.now(), HOLD).await
+    }
+
+    /// A sync of a replica with this token that announces `length` bytes.
+    fn posted(&self, replica: &str, token: &str, length: Option<usize>, body: Body) -> Request {
+        let mut request = axum::http::Request::post("/agent/v1/sync")
+            .header(headers::TASK, self.task.as_str())
+            .header(headers::REPLICA, replica)
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(length) = length {
+            request = request.header(header::CONTENT_LENGTH, length);
+        }
+        request.body(body).unwrap()
+    }
+
+    fn body(&self, request: &SyncRequest) -> Vec<u8> {
+        serde_json::to_vec(request).unwrap()
     }
 }
 
@@ -213,10 +233,6 @@ async fn what_a_replica_cannot_know_is_refused_and_changes_nothing() {
     let world = World::new().await;
     let hub = world.hub();
     let before = Arc::clone(&world.one.chain.borrow());
-    let request = || world.request("worker-0", 0, vec![ready(1)]);
-    for token in [String::new(), world.token("master-0"), "0".repeat(64)] {
-        assert!(matches!(hub.sync(&token, request(), HOLD).await, Err(SyncError::Token)));
-    }
     for (case, reports) in [
         ("another replica's rank", vec![exited(1, 0)]),
         ("numbered from 0", vec![ready(0)]),
@@ -290,19 +306,17 @@ async fn a_silent_replica_is_told_once_while_its_attempt_lives_and_again_when_it
     assert_eq!(told(), (0, 0));
 }
 
-/// A sync that announces `length` bytes; the rest of its body never comes where `body` is none.
-fn posted(token: &str, length: Option<usize>, body: Option<Vec<u8>>) -> Request {
-    let mut request = axum::http::Request::post("/agent/v1/sync")
-        .header(header::AUTHORIZATION, format!("Bearer {token}"))
-        .header(header::CONTENT_TYPE, "application/json");
-    if let Some(length) = length {
-        request = request.header(header::CONTENT_LENGTH, length);
-    }
-    let body = body.map_or_else(
-        || Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>()),
-        Body::from,
-    );
-    request.body(body).unwrap()
+/// The rest of it never comes.
+fn endless() -> Body {
+    Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>())
+}
+
+/// Sends a request in a task of its own.
+fn send(router: &Router, request: Request) -> tokio::task::JoinHandle<StatusCode> {
+    let router = router.clone();
+    tokio::spawn(
+        async move { tower::ServiceExt::<Request>::oneshot(router, request).await.unwrap().status() },
+    )
 }
 
 #[tokio::test]
@@ -311,29 +325,63 @@ async fn many_who_send_slowly_keep_no_one_waiting_and_lose_their_places() {
     let limits =
         Limits { small_bytes: 64 * 1024, large_bodies: 2, body_time: Duration::from_millis(500), polls: 100 };
     let router = routes(Door::new(world.hub(), limits));
-    let send = |request| {
-        let router = router.clone();
-        tokio::spawn(
-            async move { tower::ServiceExt::<Request>::oneshot(router, request).await.unwrap().status() },
-        )
-    };
     let token = world.token("worker-0");
     let slow: Vec<_> = [Some(100), Some(1_000_000), None]
         .into_iter()
         .cycle()
         .take(600)
-        .map(|length| send(posted(&token, length, None)))
+        .map(|length| send(&router, world.posted("worker-0", &token, length, endless())))
         .collect();
-    let small = |seen| serde_json::to_vec(&world.request("worker-0", seen, vec![ready(1)])).unwrap();
-    let honest = || posted(&token, Some(small(0).len()), Some(small(0)));
+    let small = || world.body(&world.request("worker-0", 0, vec![ready(1)]));
+    let honest = || world.posted("worker-0", &token, Some(small().len()), Body::from(small()));
     // All places for large bodies are taken and 400 wait for one: a sync as they nearly all are passes them.
-    assert_eq!(send(honest()).await.unwrap(), StatusCode::OK);
+    assert_eq!(send(&router, honest()).await.unwrap(), StatusCode::OK);
     assert!(slow.iter().any(|slow| !slow.is_finished()), "it did not wait for them");
     for slow in slow {
         assert_eq!(slow.await.unwrap(), StatusCode::REQUEST_TIMEOUT);
     }
     // One that does not say its length finds a place again.
-    assert_eq!(send(posted(&token, None, Some(small(0)))).await.unwrap(), StatusCode::OK);
+    let unmeasured = world.posted("worker-0", &token, None, Body::from(small()));
+    assert_eq!(send(&router, unmeasured).await.unwrap(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn nothing_is_read_of_whoever_is_no_agent() {
+    let world = World::new().await;
+    let limits = Limits { large_bodies: 1, body_time: HOLD, ..Limits::USUAL };
+    let router = routes(Door::new(world.hub(), limits));
+    let token = world.token("worker-0");
+    let mut nameless = world.posted("worker-0", &token, None, endless());
+    nameless.headers_mut().remove(headers::REPLICA);
+    let strangers = ["", "0", &"0".repeat(64), &world.token("master-0")]
+        .map(|token| world.posted("worker-0", token, Some(1_000_000), endless()));
+    for stranger in strangers.into_iter().chain([nameless]) {
+        let answer = tokio::time::timeout(HOLD / 4, send(&router, stranger)).await;
+        assert_eq!(answer.expect("it is answered without its body").unwrap(), StatusCode::UNAUTHORIZED);
+    }
+    // Its own token, but the body speaks for another.
+    let other = Body::from(world.body(&world.first(0, 4242)));
+    let forged = world.posted("worker-0", &token, None, other);
+    assert_eq!(send(&router, forged).await.unwrap(), StatusCode::UNAUTHORIZED);
+    assert!(world.one.inputs.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_time_that_a_body_takes_is_not_taken_for_a_wrong_clock() {
+    let world = World::new().await;
+    let router = routes(Door::new(world.hub(), Limits::USUAL));
+    let bytes = world.body(&world.request("worker-0", 0, vec![ready(1)]));
+    let one = Arc::clone(&world.one);
+    let late = futures::stream::once(async move {
+        one.now.fetch_add(9_000_000, Ordering::Relaxed);
+        Ok::<_, std::io::Error>(bytes)
+    });
+    let token = world.token("worker-0");
+    let request = world.posted("worker-0", &token, None, Body::from_stream(late));
+    assert_eq!(send(&router, request).await.unwrap(), StatusCode::OK);
+    let inputs = world.one.inputs.lock().unwrap();
+    let Some(Input::Report { report, .. }) = inputs.last() else { panic!("{inputs:?}") };
+    assert_eq!(report.at, ready(1).at);
 }
 
 #[tokio::test]
@@ -342,15 +390,18 @@ async fn polls_beyond_the_limit_are_asked_to_come_again() {
     let limits = Limits { polls: 1, ..Limits::USUAL };
     let door = Door::new(world.hub(), limits);
     let seen = world.sync(&world.hub(), world.request("worker-0", 0, vec![])).await.unwrap().version;
-    let body = |seen| serde_json::to_vec(&world.request("worker-0", seen, vec![])).unwrap();
-    let token = world.token("worker-0");
+    let (token, speaker) = (world.token("worker-0"), world.speaker("worker-0"));
+    let poll = |seen| {
+        let body = world.body(&world.request("worker-0", seen, vec![]));
+        world.posted("worker-0", &token, None, Body::from(body))
+    };
     let held = {
-        let (door, token, request) = (door.clone(), token.clone(), posted(&token, None, Some(body(seen))));
-        tokio::spawn(async move { door.pass(&token, request).await })
+        let (door, speaker, request) = (door.clone(), speaker.clone(), poll(seen));
+        tokio::spawn(async move { door.pass(&speaker, request).await })
     };
     let deadline = std::time::Instant::now() + HOLD;
     loop {
-        match door.pass(&token, posted(&token, None, Some(body(0)))).await {
+        match door.pass(&speaker, poll(0)).await {
             Err(SyncError::NotNow(why)) => break assert!(why.to_string().contains("1 polls"), "{why}"),
             // The poll has not taken its place yet.
             _ => assert!(std::time::Instant::now() < deadline && !held.is_finished()),

@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use engine::sync::headers;
 use serde_json::{Value, json};
 
 use crate::harness::{World, attempts, train};
@@ -73,8 +74,15 @@ async fn a_forged_report_changes_nothing() {
     let master =
         std::fs::read_to_string(world.data().join("jobs").join(&job).join(task).join("master-0/token"))
             .unwrap();
-    for token in [None, Some("0".repeat(64)), Some(master)] {
-        let mut request = world.request(reqwest::Method::POST, "/agent/v1/sync").json(&forged);
+    for (speaker, token) in [
+        ("worker-0", None),
+        ("worker-0", Some("0".repeat(64))),
+        ("worker-0", Some(master.clone())),
+        // Its own token and name, but the body speaks for another.
+        ("master-0", Some(master)),
+    ] {
+        let request = world.request(reqwest::Method::POST, "/agent/v1/sync").json(&forged);
+        let mut request = request.header(headers::TASK, task).header(headers::REPLICA, speaker);
         if let Some(token) = &token {
             request = request.bearer_auth(token);
         }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use engine::sync::{Point, PortOffer, Report, ReportBody, SyncReply, SyncRequest};
+use engine::sync::{Point, PortOffer, Report, ReportBody, SyncReply, SyncRequest, headers};
 use server::clock::{Clock, SystemClock};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -203,9 +203,13 @@ impl Agent {
         }
         let body = serde_json::to_string(&self.request)?;
         let (token, length) = (&self.token, body.len());
+        let (task, replica) = (&self.request.task_id, &self.request.replica);
         let head = format!(
             "POST /agent/v1/sync HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
-             content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+             {}: {task}\r\n{}: {replica}\r\n\
+             content-type: application/json\r\ncontent-length: {length}\r\n\r\n",
+            headers::TASK,
+            headers::REPLICA,
         );
         Ok((head + &body).into_bytes())
     }

@@ -57,30 +57,36 @@ impl Meter {
             return;
         }
         self.count(what, to.saturating_sub(from));
-        match self.newest.last_mut() {
-            Some(last) if last.0 == what && last.2 == from => last.2 = to,
-            _ => self.newest.push(Stretch(what, from, to)),
+        self.remember(what, from, to);
+        self.forget_old();
+    }
+
+    /// From `from` to `to` the time was spent on `what`, as is known only now. The time that is held stays as much as it was,
+    /// but for what turns out to have been held no more; what was waited for resources stays that.
+    pub fn revise(&mut self, what: Use, from: Time, to: Time) {
+        for Stretch(was, begin, end) in std::mem::take(&mut self.newest) {
+            let from = from.micros().clamp(begin, end);
+            let to = to.micros().clamp(from, end);
+            let is_held = !matches!(was, Use::Queued | Use::Nothing);
+            let now = if is_held { what } else { was };
+            self.count(was, from - to);
+            self.count(now, to - from);
+            self.remember(was, begin, from);
+            self.remember(now, from, to);
+            self.remember(was, to, end);
         }
         self.forget_old();
     }
 
-    /// From `from` until now the time was spent on `what`, as is known only now. The time that is held stays as much as it was,
-    /// but for what turns out to have been held no more; what was waited for resources stays that.
-    pub fn revise(&mut self, what: Use, from: Time) {
-        for Stretch(was, begin, end) in std::mem::take(&mut self.newest) {
-            let cut = from.micros().clamp(begin, end);
-            if cut > begin {
-                self.newest.push(Stretch(was, begin, cut));
-            }
-            if cut < end {
-                let is_held = !matches!(was, Use::Queued | Use::Nothing);
-                let now = if is_held { what } else { was };
-                self.count(was, cut - end);
-                self.count(now, end - cut);
-                self.newest.push(Stretch(now, cut, end));
-            }
+    /// A stretch is as long as its use: pieces of it would push out what may still be revised.
+    fn remember(&mut self, what: Use, from: i64, to: i64) {
+        if to <= from {
+            return;
         }
-        self.forget_old();
+        match self.newest.last_mut() {
+            Some(last) if last.0 == what && last.2 == from => last.2 = to,
+            _ => self.newest.push(Stretch(what, from, to)),
+        }
     }
 
     fn count(&mut self, what: Use, micros: i64) {
@@ -255,23 +261,25 @@ mod tests {
         meter.add(Use::Starting, at(5), at(10));
         meter.add(Use::Kept, at(10), at(60));
         meter.add(Use::Kept, at(60), at(100));
-        meter.revise(Use::Stalled, at(70));
-        meter.revise(Use::Stalled, at(90));
+        meter.revise(Use::Stalled, at(70), at(100));
+        meter.revise(Use::Stalled, at(90), at(100));
         meter.add(Use::Stalled, at(100), at(101));
         let parts = |meter: &Meter| {
             [meter.queued, meter.starting, meter.kept, meter.redone, meter.stalled].map(|sum| sum / 1_000_000)
         };
         assert_eq!(parts(&meter), [5, 5, 60, 0, 31]);
-        meter.revise(Use::Redone, at(8));
+        meter.revise(Use::Redone, at(8), at(101));
         assert_eq!(parts(&meter), [5, 3, 0, 93, 0]);
-        meter.revise(Use::Nothing, at(0));
+        meter.revise(Use::Kept, at(20), at(30));
+        assert_eq!(parts(&meter), [5, 3, 10, 83, 0], "what came after is as it was");
+        meter.revise(Use::Nothing, at(0), at(101));
         assert_eq!(parts(&meter), [5, 0, 0, 0, 0], "waiting was no use of what was held");
     }
 
     proptest::proptest! {
         #[test]
         fn the_parts_add_up_to_what_was_held(
-            steps in proptest::collection::vec((0usize..6, 0i64..50, proptest::option::of((0usize..4, 0i64..300))), 0..40),
+            steps in proptest::collection::vec((0usize..6, 0i64..50, proptest::option::of((0usize..4, 0i64..300, 0i64..300))), 0..40),
         ) {
             let uses = [Use::Kept, Use::Stalled, Use::Starting, Use::Redone, Use::Queued, Use::Nothing];
             let (mut meter, mut now, mut held, mut queued) = (Meter::default(), 0, 0, 0);
@@ -280,15 +288,36 @@ mod tests {
                 now += micros;
                 held += if what < 4 { micros } else { 0 };
                 queued += if what == 4 { micros } else { 0 };
-                if let Some((what, from)) = late {
-                    meter.revise(uses[what], Time(from));
+                if let Some((what, from, to)) = late {
+                    meter.revise(uses[what], Time(from), Time(to));
                 }
                 let parts = [meter.kept, meter.stalled, meter.starting, meter.redone];
                 proptest::prop_assert_eq!(parts.iter().sum::<i64>(), held);
                 proptest::prop_assert!(parts.iter().all(|part| *part >= 0));
                 proptest::prop_assert_eq!(meter.queued, queued);
                 proptest::prop_assert!(meter.newest.len() <= STRETCHES);
+                let is_cut = |pair: &[Stretch]| pair[0].0 == pair[1].0 && pair[0].2 == pair[1].1;
+                proptest::prop_assert!(!meter.newest.windows(2).any(is_cut), "{:?}", meter.newest);
             }
+        }
+
+        /// A thousand ranks may tell of their ends one by one, in any order.
+        #[test]
+        fn however_many_tell_late_of_the_failure_the_first_counts(
+            ends in proptest::collection::vec(20i64..100, 1..40),
+        ) {
+            let mut meter = Meter::default();
+            meter.add(Use::Starting, Time(0), Time(10));
+            meter.add(Use::Redone, Time(10), Time(20));
+            meter.add(Use::Kept, Time(20), Time(100));
+            for end in &ends {
+                meter.revise(Use::Stalled, Time(*end), Time(100));
+            }
+            let first = *ends.iter().min().unwrap();
+            proptest::prop_assert_eq!((meter.kept, meter.stalled), (first - 20, 100 - first));
+            // And what was before them is still remembered.
+            meter.revise(Use::Kept, Time(5), Time(20));
+            proptest::prop_assert_eq!((meter.starting, meter.redone, meter.kept), (5, 0, first - 5));
         }
     }
 }

@@ -32,7 +32,7 @@ pub const MAX_STEP: u64 = 1_000_000_000_000;
 pub const MAX_LOSS: f64 = 1e12;
 
 /// A number as a step, if it can be one.
-pub(crate) fn as_step(number: u64) -> Option<u64> {
+pub fn as_step(number: u64) -> Option<u64> {
     (number <= MAX_STEP).then_some(number)
 }
 
@@ -115,6 +115,7 @@ pub struct LaunchProgress {
     training_at: Option<Time>,
     /// Where the curve is now, and where it was a point before.
     newest: Option<[(u64, Time); 2]>,
+    caught_up_at: Option<Time>,
     last_step: Option<u64>,
     /// When the first loss was compared, and whether it had jumped.
     loss: Option<(Time, Option<f64>, bool)>,
@@ -123,6 +124,15 @@ pub struct LaunchProgress {
     /// The replica whose losses count: the lowest that prints any.
     speaker: Option<u32>,
     over: bool,
+}
+
+/// From when on a launch spent its time on something else, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Milestones {
+    /// See [`LaunchProgress::training_at`].
+    pub training_at: Option<Time>,
+    /// See [`LaunchProgress::caught_up_at`].
+    pub caught_up_at: Option<Time>,
 }
 
 /// What a launch should find.
@@ -150,6 +160,7 @@ impl LaunchProgress {
             first: None,
             training_at: None,
             newest: None,
+            caught_up_at: None,
             last_step: None,
             loss: None,
             points_without_loss: 0,
@@ -183,6 +194,7 @@ impl LaunchProgress {
                 self.take_loss(history, point);
             }
             self.take_pace(history, point);
+            self.caught_up_at = self.caught_up_at.or_else(|| self.find_caught_up());
             self.last_step = self.last_step.max(Some(point.step));
             history.reached = history.reached.max(Some(point.step));
             history.total = point.total.or(history.total);
@@ -289,11 +301,20 @@ impl LaunchProgress {
     /// When the newest step of the launches before was made again; at once where there was none. Many programs print every so many
     /// steps only, so it may lie between two points.
     pub fn caught_up_at(&self) -> Option<Time> {
+        self.caught_up_at
+    }
+
+    fn find_caught_up(&self) -> Option<Time> {
         let Some(lost) = self.lost else { return self.training_at };
         let [before, newest] = self.newest.filter(|[_, newest]| lost <= newest.0)?;
         let share = lost.saturating_sub(before.0) as f64 / newest.0.saturating_sub(before.0).max(1) as f64;
         let micros = newest.1.micros().saturating_sub(before.1.micros()).max(0);
         Some(Time(before.1.micros() + (micros as f64 * share) as i64))
+    }
+
+    /// What changes the use of its time.
+    pub fn milestones(&self) -> Milestones {
+        Milestones { training_at: self.training_at(), caught_up_at: self.caught_up_at() }
     }
 
     /// The last step known.

@@ -144,6 +144,9 @@ pub(super) struct Launch {
     /// When it was ordered to run: at once after an incident, for the first launch once every replica is ready.
     pub ordered_at: Option<Time>,
     pub started_at: Option<Time>,
+    /// When that became known, which may be long after it.
+    #[serde(default)]
+    pub known_at: Option<Time>,
     /// The newest report that processes started.
     pub started_by: Option<Time>,
     /// The newest that processes are gone.
@@ -162,6 +165,7 @@ impl Launch {
             cause,
             ordered_at,
             started_at: None,
+            known_at: None,
             started_by: None,
             gone_by: None,
             ended_at: None,
@@ -176,9 +180,10 @@ impl Launch {
         self.gone_by = self.gone_by.max(Some(at));
     }
 
-    /// When a launch without a step is said to make no progress.
+    /// When a launch without a step is said to make no progress. Counted from when its start was known: where it was told late, its
+    /// steps follow in the same breath.
     pub fn first_step_due(&self) -> Option<Time> {
-        Some(self.started_at?.plus_seconds(FIRST_STEP_LIMIT_SECONDS))
+        Some(self.known_at.or(self.started_at)?.plus_seconds(FIRST_STEP_LIMIT_SECONDS))
     }
 
     pub fn record(&self, now: Time) -> LaunchRecord {

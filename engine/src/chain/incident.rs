@@ -229,7 +229,7 @@ impl Turn {
             for sign in signs {
                 gathering.take(at, sign);
             }
-            self.chain.meter.revise(Use::Stalled, gathering.sign_at);
+            self.chain.meter.revise(Use::Stalled, gathering.sign_at, self.now);
         }
     }
 

@@ -4,7 +4,6 @@ use super::{
     EndReason,
     attempt::{Presence, Stage},
     incident::{Process, Sign},
-    summary,
     turn::{Turn, bounded},
 };
 use crate::{
@@ -44,16 +43,7 @@ impl Turn {
         let at = self.real(report.at);
         match &report.body {
             ReportBody::Ready => self.take_ready(index),
-            ReportBody::Started => {
-                if self.chain.attempt.is_wanted() {
-                    self.place();
-                    let replica = &mut self.chain.attempt.replicas[index];
-                    replica.ready = true;
-                    replica.run.started = true;
-                    let launch = &mut self.chain.attempt.launch;
-                    launch.started_by = launch.started_by.max(Some(at));
-                }
-            }
+            ReportBody::Started => self.take_started(index, at),
             ReportBody::StartFailed { text } => {
                 let reason = EndReason::StartError(bounded(text));
                 self.take_signs(at, vec![Sign::Fact { replica: index, reason }]);
@@ -94,6 +84,21 @@ impl Turn {
                 self.take_signs(self.now, vec![Sign::Fact { replica: index, reason }]);
             }
         }
+    }
+
+    /// Its processes run, or did before another replica told of the failure.
+    fn take_started(&mut self, index: usize, at: Time) {
+        let is_wanted = self.chain.attempt.is_wanted();
+        if !is_wanted && !matches!(self.chain.attempt.stage, Stage::Failing(_)) {
+            return;
+        }
+        if is_wanted {
+            self.place();
+            self.chain.attempt.replicas[index].ready = true;
+        }
+        let attempt = &mut self.chain.attempt;
+        attempt.replicas[index].run.started = true;
+        attempt.launch.started_by = attempt.launch.started_by.max(Some(at));
     }
 
     fn is_finished(&self, index: usize) -> bool {
@@ -152,9 +157,9 @@ impl Turn {
 
     /// One by one, since a late report may tell of more than one change of what the time was for.
     fn take_point(&mut self, replica: u32, point: &Point) -> bool {
-        let before = summary::spends(&self.chain);
         let chain = &mut self.chain;
         let progress = &mut chain.attempt.launch.progress;
+        let before = progress.milestones();
         let speaks = progress.take_points(&mut chain.history, replica, std::slice::from_ref(point));
         self.follow_use(before);
         self.follow_recovery();

@@ -4,7 +4,7 @@ use super::{
     Chain, Course, EndReason, Intent,
     attempt::{self, Presence, Stage},
     incident::Sign,
-    limits, summary,
+    limits,
     turn::Turn,
 };
 use crate::{
@@ -26,6 +26,10 @@ impl Turn {
     }
 
     fn settle_attempt(&mut self) {
+        if matches!(self.chain.attempt.stage, Stage::Failing(_)) && self.has_started() {
+            // Known only after the failure.
+            self.take_start();
+        }
         if !self.chain.attempt.is_wanted() || self.is_stopped() {
             return;
         }
@@ -44,33 +48,45 @@ impl Turn {
             attempt.launch.ordered_at = Some(self.now);
             self.touch_launch();
         }
-        let attempt = &self.chain.attempt;
-        if attempt.replicas.iter().all(|replica| replica.run.started || replica.is_finished(processes)) {
+        if self.has_started() {
             self.run();
         } else {
             self.check_start_limit();
         }
     }
 
+    /// All processes of the launch run or ran, and that is new.
+    fn has_started(&self) -> bool {
+        let (attempt, processes) = (&self.chain.attempt, self.chain.spec.processes_per_replica);
+        attempt.launch.started_at.is_none()
+            && attempt.replicas.iter().all(|replica| replica.run.started || replica.is_finished(processes))
+    }
+
     /// All processes of the launch run.
     fn run(&mut self) {
-        let (now, ready, before) = (self.now, self.chain.spec.world_size(), summary::spends(&self.chain));
         let attempt = &mut self.chain.attempt;
-        let started_at = attempt.launch.started_by.unwrap_or(now);
         attempt.stage = Stage::Running;
-        attempt.started_at.get_or_insert(started_at);
-        attempt.launch.ordered_at.get_or_insert(started_at);
-        attempt.launch.started_at = Some(started_at);
-        attempt.launch.progress.take_resources(started_at, ready);
         let text = format!(
             "Launch {} of attempt {} runs: {}.",
             attempt.launch.number,
             attempt.number,
-            words::count(ready, "process")
+            words::count(self.chain.spec.world_size(), "process")
         );
         self.event(EventKind::State, "holdfast", &text);
-        // Steps that were reported before the last replica said that it had started.
-        self.follow_use(before);
+        self.take_start();
+    }
+
+    /// Keeps when all processes ran, and what followed from steps that were told before.
+    fn take_start(&mut self) {
+        let (now, ready) = (self.now, self.chain.spec.world_size());
+        let attempt = &mut self.chain.attempt;
+        let launch = &mut attempt.launch;
+        let started_at = launch.started_by.unwrap_or(now);
+        attempt.started_at.get_or_insert(started_at);
+        launch.ordered_at.get_or_insert(started_at);
+        launch.started_at = Some(started_at);
+        launch.known_at = Some(now);
+        launch.progress.take_resources(started_at, ready);
         self.recovery_has_resources(started_at);
         self.follow_recovery();
         self.touch_attempt();
@@ -95,7 +111,7 @@ impl Turn {
     fn succeed(&mut self) {
         self.close_attempt(State::Succeeded, AttemptResult::Succeeded);
         if let Some(ended_at) = self.chain.attempt.ended_at {
-            self.chain.meter.revise(Use::Nothing, ended_at);
+            self.chain.meter.revise(Use::Nothing, ended_at, self.now);
         }
         self.end(State::Succeeded, None);
         let text = format!("Attempt {} finished its work.", self.chain.attempt.number);

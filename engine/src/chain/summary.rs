@@ -70,17 +70,14 @@ pub(super) fn spends(chain: &Chain) -> Use {
     }
     match &chain.attempt.stage {
         Stage::Queued => Use::Queued,
-        Stage::Starting => Use::Starting,
         Stage::Failing(_) | Stage::Stopping => Use::Stalled,
         Stage::Over(_) => Use::Nothing,
-        Stage::Running => {
-            let progress = &chain.attempt.launch.progress;
-            match progress.last_step() {
-                None => Use::Starting,
-                Some(last) if Some(last) < chain.history.reached => Use::Redone,
-                Some(_) => Use::Kept,
-            }
-        }
+        // Steps are made by all: a replica that has not said yet that it started has.
+        Stage::Starting | Stage::Running => match chain.attempt.launch.progress.last_step() {
+            None => Use::Starting,
+            Some(last) if Some(last) < chain.history.reached => Use::Redone,
+            Some(_) => Use::Kept,
+        },
     }
 }
 

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     ledger::Use,
     policy::Refusal,
+    progress::Milestones,
     record::{AttemptCause, AttemptResult, EventKind, EventRecord, Record, State, Substate},
     time::Time,
     words,
@@ -236,17 +237,21 @@ impl Turn {
         told.clamp(began.min(self.now), self.now)
     }
 
-    /// Steps were told, so that the time may go to another use than before: it did so when they were made, however late that is
-    /// known.
-    pub fn follow_use(&mut self, before: Use) {
-        let (spends, progress) = (summary::spends(&self.chain), &self.chain.attempt.launch.progress);
-        let Some(training_at) = progress.training_at().filter(|_| spends != before) else { return };
-        let caught_up_at = progress.caught_up_at().unwrap_or(training_at).max(training_at);
-        if before == Use::Starting {
-            self.chain.meter.revise(Use::Redone, self.real(training_at));
+    /// A point was told, so that the time may have gone to another use than was thought: since the steps were made, however late
+    /// that is known, until the first sign of a failure, whichever of the two is told first.
+    pub fn follow_use(&mut self, before: Milestones) {
+        let until = match &self.chain.attempt.stage {
+            Stage::Starting | Stage::Running => self.now,
+            Stage::Failing(gathering) => gathering.sign_at,
+            Stage::Queued | Stage::Stopping | Stage::Over(_) => return,
+        };
+        let Milestones { training_at, caught_up_at } = self.chain.attempt.launch.progress.milestones();
+        let Some(training_at) = training_at else { return };
+        if before.training_at.is_none() {
+            self.chain.meter.revise(Use::Redone, self.real(training_at), until);
         }
-        if spends == Use::Kept {
-            self.chain.meter.revise(Use::Kept, self.real(caught_up_at));
+        if let Some(caught_up_at) = caught_up_at.filter(|_| before.caught_up_at.is_none()) {
+            self.chain.meter.revise(Use::Kept, self.real(caught_up_at.max(training_at)), until);
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::{
     chain::{testing::*, *},
     failure::{FailureType::AppError, Phase},
-    record::{AttemptResult, Ledger},
+    record::{AttemptResult, Cost, Ledger, ProofVerdict},
     sync::{Point, ReportBody},
 };
 
@@ -148,5 +148,74 @@ fn the_first_printed_step_took_time_to_make() {
         ("more are to be made again", 5, 6, Some(5), (Some(29.0), None)),
     ] {
         assert_eq!(first_step_after_restart(saved, first, 30, loaded_after), want, "{case}");
+    }
+}
+
+#[test]
+fn a_start_that_is_told_late_is_no_launch_without_steps() {
+    let mut world = World::new(full(1, 2));
+    let task_id = world.task();
+    world.give(Input::Created { task_id }).placed(&[]).all(&ReportBody::Ready);
+    let started_at = world.now;
+    // The server was away for longer than a launch may go without a step.
+    world.now = later(started_at, 2400);
+    world.report_of(started_at, 0, ReportBody::Started).report(0, points(started_at, 1, 2400));
+    let launch = &world.launches(&world.task())[0];
+    assert_eq!((launch.started_at, launch.proof.verdict), (Some(started_at), ProofVerdict::StartedFresh));
+    assert!(world.events().iter().all(|event| !event.text.contains("no step")));
+}
+
+#[test]
+fn a_launch_whose_late_start_is_followed_by_nothing_makes_no_step() {
+    let mut world = World::new(full(1, 2));
+    let task_id = world.task();
+    world.give(Input::Created { task_id }).placed(&[]).all(&ReportBody::Ready);
+    let started_at = world.now;
+    world.now = later(started_at, 2400);
+    world.report_of(started_at, 0, ReportBody::Started).after(1799.0);
+    let verdict = |world: &World| world.launches(&world.task())[0].proof.verdict;
+    assert_eq!(verdict(&world), ProofVerdict::Pending);
+    world.after(1.0);
+    assert_eq!(verdict(&world), ProofVerdict::NoProgress);
+}
+
+/// A restart of two replicas after a failure at step 10, of which nothing is heard for an hour: it trained from 20 s on, had its
+/// lost step again at 26 s, and failed at 600 s.
+fn told_late(order: [usize; 2], is_started: bool) -> (Ledger, Vec<Cost>, Option<Time>) {
+    let mut world = World::new(full(2, 2));
+    world.up();
+    world.report(0, points(world.now, 1, 10)).checkpoint(false, 4).after(10.0).crash(0, AppError);
+    let ordered_at = world.now;
+    if is_started {
+        world.all(&ReportBody::Started);
+    }
+    world.now = later(ordered_at, 3600);
+    for index in order {
+        let started = (!is_started).then_some(ReportBody::Started);
+        for body in started.into_iter().chain((index == 0).then(|| points(later(ordered_at, 20), 5, 584))) {
+            world.report_of(ordered_at, index, body);
+        }
+        if index == 1 {
+            let ReportBody::Exited { exit, asked, step, phase, evidence, .. } = exit(1) else {
+                unreachable!()
+            };
+            let exited = ReportBody::Exited { rank: 1, exit, asked, step, phase, evidence };
+            world.report_of(later(ordered_at, 600), 1, exited);
+        }
+    }
+    let costs = world.incidents().iter().map(|incident| incident.cost).collect();
+    let started_at = world.chain.attempt.launch.started_at;
+    (ledger(&world), costs, started_at.map(|at| Time(at.0 - ordered_at.0)))
+}
+
+#[test]
+fn whichever_replica_is_heard_first_the_time_went_to_the_same() {
+    for is_started in [true, false] {
+        let told = told_late([0, 1], is_started);
+        let Ledger { starting, redone, kept, stalled, .. } = told.0;
+        // Each on two replicas; the first launch made steps for 10 s.
+        let seconds = [starting, redone, kept, stalled].map(|sum| sum / 2.0);
+        assert_eq!(seconds, [20.0, 6.0, 10.0 + 574.0, 3000.0], "started before: {is_started}");
+        assert_eq!(told, told_late([1, 0], is_started), "started before: {is_started}");
     }
 }

@@ -4,6 +4,7 @@ use app::console::CheckpointMark;
 use engine::{
     chain::{Chain, Input, advance},
     ids::{JobId, TaskId},
+    progress::as_step,
     record::Record,
     sync::ReportBody,
     time::Time,
@@ -84,7 +85,7 @@ fn saved(before: &Chain, after: &Chain, input: &Input) -> Option<(TaskId, u32, C
     let ReportBody::Checkpoint { event } = &report.body else { return None };
     let is_new = before.acknowledged(task_id, replica) < report.sequence
         && after.acknowledged(task_id, replica) >= report.sequence;
-    let step = event.step.filter(|_| is_new && !event.loaded)?;
+    let step = event.step.and_then(as_step).filter(|_| is_new && !event.loaded)?;
     Some((task_id.clone(), report.launch, CheckpointMark { step, at: event.at }))
 }
 

@@ -17,6 +17,7 @@ use std::{
 use databases::{on_each_database, on_postgres};
 use engine::{
     chain::Request,
+    ids::JobId,
     record::{State, Substate},
     sync::{CheckpointEvent, ReportBody},
 };
@@ -30,7 +31,8 @@ use tokio_util::sync::CancellationToken;
 use world::{
     DEADLINE, FastClock, ask,
     cluster::{Faults, FileCluster},
-    create, drive, generation, is_over, job_id, life, master, open, parts, play, report, task, until,
+    create, create_on, drive, generation, is_over, job_id, life, master, open, parts, play, report, task,
+    until,
 };
 
 /// A driver, its store and its cluster.
@@ -292,6 +294,66 @@ async fn a_call_goes_on_while_the_database_does_not_answer() {
     world.cluster.set(Faults::default());
     world.play(1, 0).await;
     world.until_state(State::Succeeded).await;
+}
+
+#[tokio::test]
+async fn a_job_whose_task_broke_goes_on_with_the_call_that_is_under_way() {
+    let gate = Arc::new(Semaphore::new(0));
+    let world = World::new(Faults { gate: Some(Arc::clone(&gate)), ..Faults::default() }, 0).await;
+    world.until_calls(1).await;
+    world.clock.break_next_job();
+    world.driver.hint(&job_id());
+    reached("its task has broken", || !world.clock.is_to_break()).await;
+    // A new task takes what comes, and begins no call beside the one under way.
+    for _ in 0..20 {
+        let ready = report(&task(1), 1, world.clock.now(), ReportBody::Ready);
+        world.driver.input(&job_id(), vec![ready]).await.unwrap();
+    }
+    assert_eq!(*world.cluster.calls.borrow(), 1);
+    gate.add_permits(1);
+    world.play(1, 0).await;
+    world.until_state(State::Succeeded).await;
+    world.until("nothing is left", |chain| chain.live_task().is_none()).await;
+    assert_eq!(world.cluster.log(), [format!("create {}", task(1)), format!("delete {}", task(1))]);
+}
+
+#[tokio::test]
+async fn a_cluster_that_hangs_keeps_no_job_of_another_from_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, clock, cluster) = (open(dir.path()).await, FastClock::new(), FileCluster::new(dir.path()));
+    let hung = FileCluster::new(&dir.path().join("hung"));
+    hung.set(Faults { gate: Some(Arc::new(Semaphore::new(0))), ..Faults::default() });
+    // More than there is room for.
+    for number in 0..70 {
+        let job_id = JobId::new(format!("jabcdefgh{number:03}")).unwrap();
+        create_on("hung", job_id, &store, &clock, 0).await;
+    }
+    let mut parts = parts(&store, &clock, Arc::clone(&cluster) as _);
+    parts.clusters.insert("hung".to_owned(), Arc::clone(&hung) as _);
+    let _driver = Driver::start(parts, CancellationToken::new());
+    let mut calls = hung.calls.subscribe();
+    let full = tokio::time::timeout(DEADLINE, calls.wait_for(|calls| *calls >= 64)).await;
+    assert!(full.is_ok(), "it hangs in many calls");
+    create(&store, &clock, 0).await;
+    reached("the other cluster is called", || cluster.live() == [task(1).to_string()]).await;
+    assert_eq!(*hung.calls.borrow(), 64);
+}
+
+#[tokio::test]
+async fn an_absurd_step_is_no_checkpoint() {
+    let world = World::new(Faults::default(), 0).await;
+    world.until("it exists", |chain| chain.pending_effects().is_empty()).await;
+    let at = world.clock.now();
+    let saved = |step| ReportBody::Checkpoint {
+        event: CheckpointEvent { at, loaded: false, step: Some(step), path: None },
+    };
+    let [ready, started, ..] = life(0);
+    let all = [ready, started, saved(u64::MAX), saved(1_000_000_000_001), saved(20)];
+    let inputs = all.into_iter().zip(1..).map(|(body, sequence)| report(&task(1), sequence, at, body));
+    world.driver.input(&job_id(), inputs.collect()).await.unwrap();
+    let mut conn = world.store.read().await.unwrap();
+    let kept = checkpoints::of_job(&mut conn, &job_id()).await.unwrap();
+    assert_eq!(kept.iter().map(|mark| mark.step).collect::<Vec<_>>(), [20]);
 }
 
 #[tokio::test]

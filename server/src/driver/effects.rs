@@ -11,11 +11,11 @@ use engine::{
     ids::{JobId, TaskId},
     time::Time,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
-use super::{Failpoint, Shared, registry::Term};
+use super::{Connected, Failpoint, Shared, registry::Term};
 use crate::{
-    clusters::{Cluster, ClusterError, Order},
+    clusters::{ClusterError, Order},
     store::{StoreError, attempts, leader},
 };
 
@@ -157,18 +157,15 @@ async fn perform(
     effect: Effect,
     late: mpsc::Sender<Outcome>,
 ) -> Outcome {
-    let Ok(_permit) = shared.cluster_calls.acquire().await else { return Outcome::NotLeader };
-    // A leader that was paused must not act on what it once decided: its successor may have moved on.
-    match leads(shared, term).await {
-        Ok(true) => {}
-        Ok(false) => return Outcome::NotLeader,
-        Err(error) => return Outcome::NotAsked(error),
-    }
-    let cluster = match cluster(shared, chain) {
-        Ok(cluster) => cluster,
+    let Connected { cluster, calls } = match connected(shared, chain) {
+        Ok(connected) => connected,
         Err(error) => return Outcome::Unreachable(error),
     };
     let call = async {
+        // A leader that was paused must not act on what it once decided: its successor may have moved on.
+        if !leads(shared, term).await? {
+            return Err(CallError::NotLeader);
+        }
         match effect {
             Effect::Create(plan) => {
                 let tokens = shared.tokens.of_attempt(&plan.task_id, chain.spec());
@@ -190,9 +187,9 @@ async fn perform(
                 Failpoint::AfterForget.pass();
             }
         }
-        Ok::<_, CallError>(())
+        Ok(())
     };
-    match limited(call, &late).await {
+    match limited(calls, call, LATE, &late).await {
         Ok(()) => Outcome::Done,
         Err(error) => failed(error),
     }
@@ -200,12 +197,12 @@ async fn perform(
 
 /// Looks at an attempt.
 async fn observe(shared: &Shared, chain: &Chain, task_id: TaskId, late: mpsc::Sender<Outcome>) -> Outcome {
-    let Ok(_permit) = shared.cluster_calls.acquire().await else { return Outcome::NotLeader };
-    let cluster = match cluster(shared, chain) {
-        Ok(cluster) => cluster,
+    let Connected { cluster, calls } = match connected(shared, chain) {
+        Ok(connected) => connected,
         Err(error) => return Outcome::Unreachable(error),
     };
-    match limited(async { Ok(cluster.observe(&task_id).await?) }, &late).await {
+    let call = async { Ok(cluster.observe(&task_id).await?) };
+    match limited(calls, call, LATE, &late).await {
         Ok(observation) => Outcome::Observed(task_id, observation),
         Err(error) => failed(error),
     }
@@ -220,15 +217,25 @@ enum CallError {
     Store(#[from] StoreError),
     #[error("the call took longer than {} s and was given up", LATE_TIMES * LATE.as_secs() as u32)]
     TooLong,
+    #[error("another server leads")]
+    NotLeader,
 }
 
+/// Makes a call once its cluster has room for it; it is late `after` this time, and again each such time. The wait for room counts:
+/// behind calls that hang nothing is known either.
 async fn limited<T>(
+    calls: &Semaphore,
     call: impl Future<Output = Result<T, CallError>>,
+    after: Duration,
     late: &mpsc::Sender<Outcome>,
 ) -> Result<T, CallError> {
+    let call = async {
+        let _permit = calls.acquire().await.map_err(|_| CallError::NotLeader)?;
+        call.await
+    };
     tokio::pin!(call);
     for _ in 0..LATE_TIMES {
-        match tokio::time::timeout(LATE, &mut call).await {
+        match tokio::time::timeout(after, &mut call).await {
             Ok(done) => return done,
             // Where the job was told and has not listened yet, once is enough.
             Err(_) => drop(late.try_send(Outcome::Late)),
@@ -241,11 +248,12 @@ fn failed(error: CallError) -> Outcome {
     match error {
         CallError::Cluster(ClusterError::Refused { text }) => Outcome::Refused(text),
         CallError::Store(error) => Outcome::NotAsked(error),
+        CallError::NotLeader => Outcome::NotLeader,
         other => Outcome::Unreachable(other.into()),
     }
 }
 
-fn cluster<'a>(shared: &'a Shared, chain: &Chain) -> Result<&'a Arc<dyn Cluster>, anyhow::Error> {
+fn connected<'a>(shared: &'a Shared, chain: &Chain) -> Result<&'a Connected, anyhow::Error> {
     let name = &chain.spec().cluster;
     shared
         .clusters
@@ -280,5 +288,17 @@ mod tests {
     fn pauses_double_up_to_their_limit() {
         let pauses: Vec<_> = [0, 1, 2, 6, 7, 8, u32::MAX].map(pause_millis).into();
         assert_eq!(pauses, [250, 500, 1_000, 16_000, 30_000, 30_000, 30_000]);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_waits_for_room_is_late_and_given_up_like_any_other() {
+        let (full, (late, mut told)) = (Semaphore::new(0), mpsc::channel(1));
+        let call = async { Ok(()) };
+        let result = limited(&full, call, Duration::from_millis(1), &late).await;
+        assert!(matches!(result, Err(CallError::TooLong)));
+        assert!(matches!(told.recv().await, Some(Outcome::Late)));
+        let room = Semaphore::new(1);
+        let result = limited(&room, async { Ok(1) }, LATE, &late).await;
+        assert!(matches!(result, Ok(1)) && room.available_permits() == 1 && told.try_recv().is_err());
     }
 }

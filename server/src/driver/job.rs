@@ -61,6 +61,8 @@ pub(super) struct Job {
     warned: bool,
     heard_at: Time,
     used_at: Time,
+    /// The registry has forgotten the task already.
+    let_go: bool,
 }
 
 /// What is new, and who waits for its commit.
@@ -77,17 +79,11 @@ enum Flow {
     End,
 }
 
-/// Forgets the task where it ends, a panic included; the next sweep makes a new one of a job that lives.
-struct Registered {
-    term: Arc<Term>,
-    job_id: JobId,
-    let_go: bool,
-}
-
-impl Drop for Registered {
+impl Drop for Job {
+    /// Forgets the task where it ends, a panic included; the next sweep makes a new one of a job that lives.
     fn drop(&mut self) {
         if !self.let_go {
-            self.term.remove(&self.job_id);
+            self.term.remove(&self.job_id, self.call.take());
         }
     }
 }
@@ -121,12 +117,17 @@ impl Job {
             warned: false,
             heard_at: now,
             used_at: now,
+            let_go: false,
         }
     }
 
+    /// Goes on with a call that another task of the job began.
+    pub(super) fn with_call(mut self, call: Option<Call>) -> Self {
+        self.call = call;
+        self
+    }
+
     pub(super) async fn run(mut self) {
-        let mut registered =
-            Registered { term: Arc::clone(&self.term), job_id: self.job_id.clone(), let_go: false };
         self.next.renew(&self.chain());
         let mut news = News::default();
         loop {
@@ -135,7 +136,7 @@ impl Job {
             }
             let now = self.shared.clock.now();
             if self.is_unused(now) && self.term.let_go(&self.job_id, &self.messages, &self.hint) {
-                registered.let_go = true;
+                self.let_go = true;
                 return;
             }
             self.begin_call(now);

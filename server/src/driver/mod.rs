@@ -42,7 +42,7 @@ pub use status::Status;
 use registry::{Message, Term};
 use status::Counts;
 
-/// Calls to clusters at a time. An API server or a local machine is not helped by more; a job waits its turn.
+/// Calls to one cluster at a time. An API server or a local machine is not helped by more; a job waits its turn.
 const CLUSTER_CALLS: usize = 64;
 /// Steps at a time. One after the other is what SQLite does anyway; that few wait there means that the lead is kept in time
 /// however many jobs have something to write.
@@ -111,16 +111,27 @@ pub struct Driver {
 /// What all tasks of the driver share.
 struct Shared {
     store: Store,
-    clusters: BTreeMap<String, Arc<dyn Cluster>>,
+    clusters: BTreeMap<String, Connected>,
     clock: Arc<dyn Clock>,
     tokens: Tokens,
     counts: Counts,
     changes: broadcast::Sender<Change>,
     /// The present term of leadership; none while another server leads.
     term: watch::Sender<Option<Arc<Term>>>,
-    cluster_calls: Semaphore,
     steps: Semaphore,
     tasks: TaskTracker,
+}
+
+/// A cluster, and room for calls to it: each has its own, so that one that hangs keeps no other from work.
+struct Connected {
+    cluster: Arc<dyn Cluster>,
+    calls: Semaphore,
+}
+
+impl From<Arc<dyn Cluster>> for Connected {
+    fn from(cluster: Arc<dyn Cluster>) -> Self {
+        Self { cluster, calls: Semaphore::new(CLUSTER_CALLS) }
+    }
 }
 
 impl Driver {
@@ -129,18 +140,17 @@ impl Driver {
         let DriverParts { store, clusters, clock, tokens } = parts;
         let shared = Arc::new(Shared {
             store,
-            clusters,
+            clusters: clusters.into_iter().map(|(name, cluster)| (name, cluster.into())).collect(),
             clock,
             tokens,
             counts: Counts::default(),
             changes: broadcast::Sender::new(CHANGES),
             term: watch::Sender::new(None),
-            cluster_calls: Semaphore::new(CLUSTER_CALLS),
             steps: Semaphore::new(STEPS),
             tasks: TaskTracker::new(),
         });
-        for cluster in shared.clusters.values() {
-            if let Some(hints) = cluster.hints() {
+        for connected in shared.clusters.values() {
+            if let Some(hints) = connected.cluster.hints() {
                 shared.tasks.spawn(leadership::relay(Arc::clone(&shared), hints, shutdown.clone()));
             }
         }

@@ -15,7 +15,7 @@ use engine::{
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{DriverError, Shared, job};
+use super::{DriverError, Shared, effects::Call, job};
 use crate::store::jobs::{self, Stored};
 
 /// Messages that may wait for one job; a sender beyond that waits. All are taken in one step, so it is as long as a burst
@@ -67,7 +67,15 @@ pub(super) struct Term {
     pub(super) tasks: TaskTracker,
     /// All jobs that lived at its beginning have a task.
     pub(super) taken_up: AtomicBool,
-    jobs: Mutex<HashMap<JobId, Handle>>,
+    jobs: Mutex<Jobs>,
+}
+
+/// The jobs that have a task, and what tasks left behind that ended by a panic.
+#[derive(Default)]
+struct Jobs {
+    handles: HashMap<JobId, Handle>,
+    /// Calls that go on without a task, for the next one of that job.
+    calls: HashMap<JobId, Call>,
 }
 
 impl Term {
@@ -89,11 +97,11 @@ impl Term {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.jobs().len()
+        self.jobs().handles.len()
     }
 
     pub(super) fn has(&self, job_id: &JobId) -> bool {
-        self.jobs().contains_key(job_id)
+        self.jobs().handles.contains_key(job_id)
     }
 
     /// Gives a job a task, or the one it has already. `inbox`: requests may wait for it.
@@ -105,14 +113,14 @@ impl Term {
         inbox: bool,
     ) -> Handle {
         let mut jobs = self.jobs();
-        if let Some(handle) = jobs.get(job_id) {
+        if let Some(handle) = jobs.handles.get(job_id) {
             return handle.clone();
         }
         let (mailbox, messages) = mpsc::channel(MAILBOX);
         let (publish, chain) = watch::channel(Arc::new(stored.chain));
         let hint = Arc::new(Hint::default());
         let handle = Handle { mailbox, chain, hint: Arc::clone(&hint) };
-        jobs.insert(job_id.clone(), handle.clone());
+        jobs.handles.insert(job_id.clone(), handle.clone());
         let task = job::Job::new(
             Arc::clone(shared),
             Arc::clone(self),
@@ -121,7 +129,10 @@ impl Term {
             messages,
             hint,
             inbox,
-        );
+        )
+        .with_call(jobs.calls.remove(job_id));
+        // A runtime that ends drops the task at once, which needs the lock.
+        drop(jobs);
         self.tasks.spawn(task.run());
         handle
     }
@@ -131,19 +142,21 @@ impl Term {
         let mut jobs = self.jobs();
         let unused = messages.is_empty() && !hint.given.load(Ordering::Acquire);
         if unused {
-            jobs.remove(job_id);
+            jobs.handles.remove(job_id);
         }
         unused
     }
 
-    /// Forgets a task that has ended, however it ended.
-    pub(super) fn remove(&self, job_id: &JobId) {
-        self.jobs().remove(job_id);
+    /// Forgets a task that has ended, however it ended, but not its call that is under way.
+    pub(super) fn remove(&self, job_id: &JobId, call: Option<Call>) {
+        let mut jobs = self.jobs();
+        jobs.handles.remove(job_id);
+        jobs.calls.extend(call.map(|call| (job_id.clone(), call)));
     }
 
     /// Hints a job that has a task; false where it has none. Under the lock, so that no task ends with a hint unread.
     fn hint(&self, job_id: &JobId) -> bool {
-        match self.jobs().get(job_id) {
+        match self.jobs().handles.get(job_id) {
             Some(handle) => {
                 handle.hint.give();
                 true
@@ -152,7 +165,7 @@ impl Term {
         }
     }
 
-    fn jobs(&self) -> MutexGuard<'_, HashMap<JobId, Handle>> {
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -160,7 +173,7 @@ impl Term {
 /// The task of a job, made from the store where it has none.
 pub(super) async fn find(shared: &Arc<Shared>, job_id: &JobId) -> Result<Handle, DriverError> {
     let term = shared.term.borrow().clone().ok_or(DriverError::NotLeader)?;
-    let known = term.jobs().get(job_id).cloned();
+    let known = term.jobs().handles.get(job_id).cloned();
     if let Some(handle) = known {
         return Ok(handle);
     }

@@ -5,7 +5,10 @@ pub mod cluster;
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -32,15 +35,28 @@ use tokio_util::sync::CancellationToken;
 pub const DEADLINE: Duration = Duration::from_secs(60);
 /// How much faster than the machine's the clock of the tests runs.
 const SPEED: u32 = 100;
+/// The driver's own tasks sleep for less.
+const LONG_MICROS: u64 = 30_000_000;
 
 /// A clock that runs a hundred times faster, so that back-offs and leases are waited for and not faked.
 pub struct FastClock {
     begun: Instant,
+    breaks: AtomicBool,
 }
 
 impl FastClock {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { begun: Instant::now() })
+        Arc::new(Self { begun: Instant::now(), breaks: AtomicBool::new(false) })
+    }
+
+    /// The next task that means to sleep for long panics: only those of jobs that wait do.
+    pub fn break_next_job(&self) {
+        self.breaks.store(true, Ordering::SeqCst);
+    }
+
+    /// No task has panicked since.
+    pub fn is_to_break(&self) -> bool {
+        self.breaks.load(Ordering::SeqCst)
     }
 }
 
@@ -52,6 +68,7 @@ impl Clock for FastClock {
 
     fn sleep_until(&self, at: Time) -> BoxFuture<'static, ()> {
         let micros = at.micros().saturating_sub(self.now().micros()).max(0) as u64;
+        assert!(micros < LONG_MICROS || !self.breaks.swap(false, Ordering::SeqCst), "a task of a job breaks");
         Box::pin(tokio::time::sleep(Duration::from_micros(micros) / SPEED))
     }
 }
@@ -99,6 +116,11 @@ pub async fn drive(
 
 /// Makes the job: one replica, basic mode, this many task restarts.
 pub async fn create(store: &Store, clock: &FastClock, restarts: i64) {
+    create_on("local", job_id(), store, clock, restarts).await;
+}
+
+/// Makes a job like it on a cluster.
+pub async fn create_on(cluster: &str, job_id: JobId, store: &Store, clock: &FastClock, restarts: i64) {
     let draft = JobDraft {
         name: "demo".to_owned(),
         command: vec!["true".to_owned()],
@@ -110,7 +132,9 @@ pub async fn create(store: &Store, clock: &FastClock, restarts: i64) {
         ..JobDraft::default()
     };
     let now = clock.now();
-    let step = Chain::start(job_id(), draft.validate(&Site::default()).unwrap(), now);
+    let mut spec = draft.validate(&Site::default()).unwrap();
+    spec.cluster = cluster.to_owned();
+    let step = Chain::start(job_id, spec, now);
     let head = steps::Head::of(&step.chain, now);
     let kept = steps::Kept { chain: &step.chain, head: &head, records: &step.records, now };
     let mut tx = store.write().await.unwrap();

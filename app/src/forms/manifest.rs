@@ -17,7 +17,7 @@ pub fn body(draft: &JobDraft, site: &Site) -> Option<Value> {
             .filter(|spec| *spec == wanted)
     };
     let mut body = serde_json::to_value(draft).ok()?;
-    for path in leaves(&body) {
+    for path in candidates(&body) {
         let mut without = body.clone();
         remove(&mut without, &path);
         if same(&without).is_some() {
@@ -26,6 +26,11 @@ pub fn body(draft: &JobDraft, site: &Site) -> Option<Value> {
     }
     prune(&mut body);
     Some(body)
+}
+
+/// Values that may be what they would be anyway. No environment variable is, and a job may have hundreds.
+fn candidates(body: &Value) -> impl Iterator<Item = Vec<String>> + use<> {
+    leaves(body).into_iter().filter(|path| path.first().is_none_or(|field| field != "env"))
 }
 
 /// The keys that lead to each value that is no object.
@@ -90,10 +95,22 @@ fn write_yaml(out: &mut String, value: &Value, depth: usize) {
     };
     match value {
         Value::Object(fields) => {
-            fields.iter().for_each(|(key, value)| entry(format!("{indent}{key}:"), value))
+            fields.iter().for_each(|(key, value)| entry(format!("{indent}{}:", yaml_key(key)), value))
         }
         Value::Array(items) => items.iter().for_each(|value| entry(format!("{indent}-"), value)),
         scalar => out.push_str(&format!("{scalar}\n")),
+    }
+}
+
+/// A key, quoted where it could be taken for something else, as YAML 1.1 does with `NO` and `y`.
+fn yaml_key(key: &str) -> String {
+    const WORDS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
+    let is_name = key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if is_name && !WORDS.iter().any(|word| key.eq_ignore_ascii_case(word)) {
+        key.to_owned()
+    } else {
+        Value::from(key).to_string()
     }
 }
 
@@ -102,14 +119,17 @@ pub fn curl(draft: &JobDraft, site: &Site, origin: Option<&str>, signs_in: bool)
     Some(command(&json(draft, site)?, origin, signs_in))
 }
 
-/// The command that posts a body.
+/// The command that posts a body, which stands in a here-document: an argument may be no longer than 128 KiB on Linux, a body may.
 pub fn command(body: &str, origin: Option<&str>, signs_in: bool) -> String {
     let origin = origin.unwrap_or("http://127.0.0.1:3000");
     let token = if signs_in { " \\\n  -H \"Authorization: Bearer $HOLDFAST_TOKEN\"" } else { "" };
+    let mut end = "JOB".to_owned();
+    while body.lines().any(|line| line == end) {
+        end.push('_');
+    }
     format!(
-        "curl -sS -X POST {origin}{}{token} \\\n  -H 'Content-Type: application/json' \\\n  --data-raw {}",
+        "curl -sS -X POST {origin}{}{token} \\\n  -H 'Content-Type: application/json' \\\n  --data-binary @- <<'{end}'\n{body}\n{end}",
         paths::API_JOBS,
-        shell_words::quote(body)
     )
 }
 
@@ -171,11 +191,57 @@ replicas: 2"#
             let body: JobDraft = serde_json::from_str(&json(&draft, &site).unwrap()).unwrap();
             assert_eq!(body.validate(&site).unwrap(), wanted);
             let command = curl(&draft, &site, Some("http://127.0.0.1:3000"), false).unwrap();
-            let words = shell_words::split(&command.replace("\\\n", " ")).unwrap();
+            let (head, document) = command.split_once("<<'JOB'\n").unwrap();
+            let words = shell_words::split(&head.replace("\\\n", " ")).unwrap();
             assert_eq!(words[4], "http://127.0.0.1:3000/api/v1/jobs");
-            let sent: JobDraft = serde_json::from_str(words.last().unwrap()).unwrap();
+            let sent: JobDraft = serde_json::from_str(document.strip_suffix("\nJOB").unwrap()).unwrap();
             assert_eq!(sent.validate(&site).unwrap(), wanted);
         }
+    }
+
+    #[test]
+    fn the_end_of_a_body_is_no_line_of_it() {
+        let command = command("JOB\n JOB_\nJOB_", None, false);
+        assert!(command.ends_with("<<'JOB__'\nJOB\n JOB_\nJOB_\nJOB__"), "{command}");
+    }
+
+    #[test]
+    fn environment_variables_are_not_asked_whether_they_are_defaults() {
+        let lines: Vec<_> = (0..200).map(|i| format!("V{i}=")).collect();
+        let draft = draft(&[(name::ENV, &lines.join("\n"))]);
+        let whole = serde_json::to_value(&draft).unwrap();
+        assert!(candidates(&whole).all(|path| path[0] != "env"));
+        assert!(candidates(&whole).any(|path| path == ["fault_tolerance", "auto_failover"]));
+        assert_eq!(body(&draft, &Site::default()).unwrap()["env"].as_object().unwrap().len(), 200);
+    }
+
+    #[test]
+    fn keys_that_yaml_would_take_for_a_switch_are_quoted() {
+        let keys = [
+            "NO", "Y", "n", "on", "OFF", "Null", "TRUE", "NODE", "_", "Y2", "FAIL_AT", "1", "1e3", "a.b",
+            "~", "",
+        ];
+        let want = [
+            r#""NO""#,
+            r#""Y""#,
+            r#""n""#,
+            r#""on""#,
+            r#""OFF""#,
+            r#""Null""#,
+            r#""TRUE""#,
+            "NODE",
+            "_",
+            "Y2",
+            "FAIL_AT",
+            r#""1""#,
+            r#""1e3""#,
+            r#""a.b""#,
+            r#""~""#,
+            r#""""#,
+        ];
+        assert_eq!(keys.map(yaml_key), want);
+        let text = yaml(&draft(&[(name::ENV, "NO=1\nNODE=2")]), &Site::default()).unwrap();
+        assert!(text.contains("env:\n  \"NO\": \"1\"\n  NODE: \"2\"\n"), "{text}");
     }
 
     #[test]

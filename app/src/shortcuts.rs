@@ -112,6 +112,10 @@ mod browser {
         let navigate = use_navigate();
         let after_g = StoredValue::new(false);
         let handle = window_event_listener(ev::keydown, move |event| {
+            if event.is_composing() {
+                // Esc takes back what is being composed, and nothing else.
+                return;
+            }
             if event.key() == "Escape" {
                 leave_field();
                 help.set(false);
@@ -158,7 +162,7 @@ mod browser {
     /// Keys belong to the browser with a modifier, and to the field while one types.
     fn rests(event: &KeyboardEvent) -> bool {
         let typing = field().is_some();
-        event.ctrl_key() || event.alt_key() || event.meta_key() || event.is_composing() || typing
+        event.ctrl_key() || event.alt_key() || event.meta_key() || typing
     }
 
     fn focus(selector: &str) {

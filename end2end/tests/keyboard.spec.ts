@@ -62,6 +62,21 @@ test('the main task by keyboard alone: find a job, read its chain, its evidence 
   await expect(page).toHaveURL(/\/jobs\/new$/);
 });
 
+test('Esc takes back what an input method composes and leaves the field to it', async ({ page }) => {
+  await open(page, '/jobs');
+  await page.keyboard.press('/');
+  const find = page.getByRole('searchbox', { name: /^Find a job/ });
+  await expect(find).toBeFocused();
+  const escape = (isComposing: boolean) =>
+    find.evaluate((field, isComposing) => {
+      field.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', isComposing, bubbles: true }));
+    }, isComposing);
+  await escape(true);
+  await expect(find).toBeFocused();
+  await escape(false);
+  await expect(find).not.toBeFocused();
+});
+
 test('the list of shortcuts opens, closes and leads to where they are turned off', async ({ page }) => {
   await open(page, '/jobs');
   await page.keyboard.press('?');

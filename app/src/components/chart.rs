@@ -122,12 +122,15 @@ fn drawing(plot: &Plot, metrics: &MetricsView, recoveries: &[Recovery], axis: &A
 /// Said where values lie beyond the axis.
 fn cut_words(plot: &Plot) -> Option<String> {
     let count = plot.cut.len() as u64;
+    // Fewer where some cannot be told apart.
+    let heads = marks::heads(plot).len() as u64;
     (count > 0).then(|| {
         format!(
-            "{} beyond {} to {}, marked by arrowheads at the edge; the table and the CSV hold them.",
+            "{} beyond {} to {}, where {} at the edge; the table and the CSV hold all values.",
             format::plural(count, "value lies", "values lie"),
             number(plot.y.low),
-            number(plot.y.high)
+            number(plot.y.high),
+            format::plural(heads, "arrowhead is", "arrowheads are"),
         )
     })
 }
@@ -459,11 +462,18 @@ mod tests {
     fn cut_values_are_marked_and_told() {
         let chain = samples::chain();
         let mut metrics = samples::metrics(&chain);
+        let html = |metrics| {
+            Owner::new().with(|| {
+                view! { <LossChart metrics recoveries=Vec::new() axis=MetricsAxis::Active metric="loss" tasks=Vec::new() ended=true /> }.to_html()
+            })
+        };
         metrics.points[5].value = 1e15;
-        let html = Owner::new().with(|| {
-            view! { <LossChart metrics recoveries=Vec::new() axis=MetricsAxis::Active metric="loss" tasks=Vec::new() ended=true /> }.to_html()
-        });
-        assert!(html.contains("1 value lies beyond") && html.contains("fill-red"), "{html}");
+        let one = html(metrics.clone());
+        assert!(one.contains("1 value lies beyond") && one.contains("1 arrowhead is at the edge"), "{one}");
+        metrics.points[6] = metrics.points[5].clone();
+        let two = html(metrics);
+        assert!(two.contains("2 values lie beyond") && two.contains("1 arrowhead is at the edge"), "{two}");
+        assert_eq!(two.matches("fill-red").count(), 1);
     }
 
     #[test]

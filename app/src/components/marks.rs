@@ -4,7 +4,7 @@ use leptos::prelude::*;
 
 use super::{
     chart::ABOVE,
-    plot::{Axis, Plot},
+    plot::{Axis, Cut, Plot},
     recoveries::Recovery,
 };
 
@@ -105,30 +105,64 @@ fn mark(percent: f64, recovery: &Recovery, flag: Flag, bottom: f64) -> AnyView {
     .into_any()
 }
 
-/// Arrowheads at the edge that a value was cut off at; those that cannot be told apart are one.
-pub fn of_cuts(plot: &Plot) -> AnyView {
+/// An arrowhead at the edge that values were cut off at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Head {
+    /// Where, in percent from the left.
+    percent: f64,
+    /// At the upper edge; false is the lower.
+    above: bool,
+}
+
+/// The arrowheads of the values that were cut off, from left to right; those that cannot be told apart are one.
+pub fn heads(plot: &Plot) -> Vec<Head> {
+    let head = |cut: &Cut| Head { percent: plot.left_percent(cut.x), above: cut.above };
+    let mut all: Vec<Head> = plot.cut.iter().map(head).collect();
+    all.sort_by(|a, b| a.percent.total_cmp(&b.percent));
     let mut last = [f64::NEG_INFINITY; 2];
-    let mut heads = Vec::new();
-    for cut in &plot.cut {
-        let (percent, last) = (plot.left_percent(cut.x), &mut last[usize::from(cut.above)]);
-        if percent - *last < LINE_ROOM {
-            continue;
+    all.retain(|head| {
+        let last = &mut last[usize::from(head.above)];
+        let is_apart = head.percent - *last >= LINE_ROOM;
+        if is_apart {
+            *last = head.percent;
         }
-        *last = percent;
+        is_apart
+    });
+    all
+}
+
+/// Arrowheads at the edges.
+pub fn of_cuts(plot: &Plot) -> AnyView {
+    let drawn = heads(plot).into_iter().map(|Head { percent, above }| {
         let (y, d) =
-            if cut.above { (ABOVE, "M0 -8 L4 -1 H-4 Z") } else { (ABOVE + plot.height, "M0 8 L4 1 H-4 Z") };
-        heads.push(view! {
+            if above { (ABOVE, "M0 -8 L4 -1 H-4 Z") } else { (ABOVE + plot.height, "M0 8 L4 1 H-4 Z") };
+        view! {
             <svg x=format!("{percent:.2}%") y=y overflow="visible">
                 <path class="fill-red" d=d />
             </svg>
-        });
-    }
-    heads.into_iter().collect_view().into_any()
+        }
+    });
+    drawn.collect_view().into_any()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::plot::Scale, *};
+
+    #[test]
+    fn a_step_that_was_made_again_has_its_arrowhead_whatever_came_before_it() {
+        let cut = |x, above| Cut { x, above };
+        let plot = Plot {
+            x: Scale::exact(0.0, 100.0),
+            y: Scale::exact(0.0, 1.0),
+            lines: Vec::new(),
+            // In the order of launches: the second went back from 90 to 20.
+            cut: vec![cut(90.0, true), cut(20.0, true), cut(20.3, true), cut(20.1, false), cut(90.2, true)],
+            height: 1.0,
+        };
+        let drawn: Vec<_> = heads(&plot).iter().map(|head| (head.percent, head.above)).collect();
+        assert_eq!(drawn, [(20.0, true), (20.1, false), (90.0, true)]);
+    }
 
     #[test]
     fn neighbours_make_room_for_each_other() {

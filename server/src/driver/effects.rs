@@ -134,14 +134,20 @@ impl Next {
         matches!(self.effect, Some(Effect::Delete { .. }))
     }
 
-    pub(super) fn taken(&mut self, now: Time) {
-        self.tries = 0;
-        self.due = now.plus_millis(ASK_AGAIN_MILLIS);
+    /// The cluster has taken this effect. What the chain wants instead by now is not put off by it.
+    pub(super) fn taken(&mut self, effect: &Effect, now: Time) {
+        if self.effect.as_ref() == Some(effect) {
+            self.tries = 0;
+            self.due = now.plus_millis(ASK_AGAIN_MILLIS);
+        }
     }
 
-    pub(super) fn failed(&mut self, now: Time) {
-        self.due = now.plus_millis(pause_millis(self.tries));
-        self.tries = self.tries.saturating_add(1);
+    /// This effect could not be performed; likewise.
+    pub(super) fn failed(&mut self, effect: &Effect, now: Time) {
+        if self.effect.as_ref() == Some(effect) {
+            self.due = now.plus_millis(pause_millis(self.tries));
+            self.tries = self.tries.saturating_add(1);
+        }
     }
 }
 
@@ -288,6 +294,21 @@ mod tests {
     fn pauses_double_up_to_their_limit() {
         let pauses: Vec<_> = [0, 1, 2, 6, 7, 8, u32::MAX].map(pause_millis).into();
         assert_eq!(pauses, [250, 500, 1_000, 16_000, 30_000, 30_000, 30_000]);
+    }
+
+    #[test]
+    fn an_effect_is_put_off_by_its_own_call_only() {
+        let removal = |force| Effect::Delete { task_id: TaskId::new("demo-jabcdefghij2-1").unwrap(), force };
+        let now = Time(0);
+        // A forced stop was asked for while the removal was under way.
+        let mut next = Next { effect: Some(removal(true)), ..Next::default() };
+        next.taken(&removal(false), now);
+        next.failed(&removal(false), now);
+        assert_eq!(next.due(now), Some(&removal(true)));
+        next.failed(&removal(true), now);
+        assert_eq!((next.due(now), next.at()), (None, Some(now.plus_millis(FIRST_PAUSE_MILLIS))));
+        next.taken(&removal(true), now);
+        assert_eq!(next.at(), Some(now.plus_millis(ASK_AGAIN_MILLIS)));
     }
 
     #[tokio::test]

@@ -228,7 +228,7 @@ impl Job {
                 news.inputs.push(Input::Observed { task_id, observation });
             }
             (Some(effect), Outcome::Done) => {
-                self.next.taken(now);
+                self.next.taken(&effect, now);
                 self.observe_at = now;
                 match effect {
                     Effect::Create(plan) => {
@@ -240,25 +240,26 @@ impl Job {
                 }
             }
             (Some(Effect::Create(plan)), Outcome::Refused(text)) => {
-                self.next.taken(now);
-                self.heard(&plan.task_id, now, news);
-                news.inputs.push(Input::Refused { task_id: plan.task_id, text });
+                let task_id = plan.task_id.clone();
+                self.next.taken(&Effect::Create(plan), now);
+                self.heard(&task_id, now, news);
+                news.inputs.push(Input::Refused { task_id, text });
             }
             (effect, Outcome::Late) => {
-                self.put_off(false, now, &anyhow::anyhow!("a call has not been answered for long"));
+                self.put_off(None, now, &anyhow::anyhow!("a call has not been answered for long"));
                 self.unheard(effect, news);
             }
-            (effect, Outcome::NotAsked(error)) => self.put_off(effect.is_some(), now, &error.into()),
+            (effect, Outcome::NotAsked(error)) => self.put_off(effect.as_ref(), now, &error.into()),
             (effect, Outcome::Unreachable(error)) => {
-                self.put_off(effect.is_some(), now, &error);
+                self.put_off(effect.as_ref(), now, &error);
                 self.unheard(effect, news);
             }
             (effect, Outcome::Refused(text)) => {
-                self.put_off(effect.is_some(), now, &anyhow::anyhow!("the cluster refused: {text}"));
+                self.put_off(effect.as_ref(), now, &anyhow::anyhow!("the cluster refused: {text}"));
             }
             (effect, Outcome::Done | Outcome::Observed(..)) => {
                 self.put_off(
-                    effect.is_some(),
+                    effect.as_ref(),
                     now,
                     &anyhow::anyhow!("the cluster gave another call's answer"),
                 );
@@ -267,10 +268,10 @@ impl Job {
         Flow::GoOn
     }
 
-    fn put_off(&mut self, is_effect: bool, now: Time, error: &anyhow::Error) {
+    fn put_off(&mut self, effect: Option<&Effect>, now: Time, error: &anyhow::Error) {
         self.shared.counts.failed("cluster call");
-        if is_effect {
-            self.next.failed(now);
+        if let Some(effect) = effect {
+            self.next.failed(effect, now);
         }
         self.observe_at = now.plus_millis(OBSERVE_MILLIS);
         // The first failure is said aloud, the ones that follow from it are not.
@@ -433,7 +434,7 @@ impl Job {
             Ok(Write::NotLeader) => self.replaced(),
             Err(source) => {
                 self.failed(source);
-                self.next.failed(now);
+                self.next.failed(&Effect::Forget, now);
                 Flow::GoOn
             }
         }

@@ -298,9 +298,9 @@ impl Part<'_> {
         !self.asked.q.is_empty() || self.asked.level.is_some()
     }
 
-    /// The launch is not known to have ended.
-    fn runs(&self) -> bool {
-        self.view.launches.iter().find(|l| l.number == self.page.launch).is_some_and(|l| l.ended_at.is_none())
+    /// Something may come behind these lines: more of the log, or what is printed from now on.
+    fn may_grow(&self) -> bool {
+        self.page.next.is_some()
     }
 
     /// The log goes on behind the last line.
@@ -338,7 +338,7 @@ impl Part<'_> {
 
     /// Said where there is no line.
     fn empty(&self) -> Option<&'static str> {
-        self.page.lines.is_empty().then(|| match (self.is_filtered(), self.runs()) {
+        self.page.lines.is_empty().then(|| match (self.is_filtered(), self.may_grow()) {
             (true, _) => "No line matches. Choose another level or text.",
             (false, true) => "Nothing was printed so far.",
             (false, false) => "This launch printed nothing.",
@@ -381,7 +381,7 @@ impl Part<'_> {
         let from = self.page.next.or(self.ends().1.map(|n| n + 1));
         let query = LogQuery { tail: None, from, ..query(&goes_on) };
         let (task, q) = (self.view.attempt.task_id.clone(), self.asked.q.clone());
-        (self.runs() && !self.has_more()).then(|| view! { <Follow task query q /> }.into_any())
+        (self.may_grow() && !self.has_more()).then(|| view! { <Follow task query q /> }.into_any())
     }
 }
 
@@ -426,7 +426,7 @@ fn Lines(job: JobId, view: AttemptView, page: LogPage, asked: Asked) -> impl Int
                 <span class="text-ink-3">{part.showing()}</span>
                 {part.ways()}
                 <span class="ml-auto text-ink-3">
-                    {if part.runs() { "" } else { "This launch has ended, so there is nothing to follow." }}
+                    {if part.may_grow() { "" } else { "This launch has ended, so there is nothing to follow." }}
                 </span>
             </div>
         </div>

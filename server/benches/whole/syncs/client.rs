@@ -12,6 +12,7 @@ use server::clock::{Clock, SystemClock};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
+    task::JoinSet,
 };
 
 use super::{JOBS, Phase, REPLICAS, job_id, processor_seconds, replica, task_id};
@@ -37,16 +38,27 @@ pub fn client(rest: &[&str]) -> Outcome<()> {
         let lanes = measured(lanes, Agent::step).await?;
         let lanes = measured(lanes, |_| None).await?;
         told_to_go_on()?;
-        let mut held = Vec::new();
-        for mut agent in lanes.into_iter().flat_map(|lane| lane.agents).take(polls) {
-            let mut stream = TcpStream::connect(&*address).await?;
-            let request = agent.request(agent.seen, None)?;
-            stream.write_all(&request).await?;
-            held.push(stream);
+        let mut held = JoinSet::new();
+        for agent in lanes.into_iter().flat_map(|lane| lane.agents).take(polls) {
+            let stream = TcpStream::connect(&*address).await?;
+            held.spawn(hold(agent, stream));
         }
         // Until it is killed: the server looks at its memory meanwhile.
-        std::future::pending().await
+        match held.join_next().await {
+            Some(ended) => Ok(ended??),
+            None => Err("there is no poll to hold".into()),
+        }
     })
+}
+
+/// Polls again and again. What others have reported meanwhile answers the first poll at once.
+async fn hold(mut agent: Agent, stream: TcpStream) -> Result<(), std::io::Error> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let request = agent.request(agent.seen, None).map_err(std::io::Error::other)?;
+        stream.write_all(&request).await?;
+        agent.seen = answer(&mut stream).await?.version;
+    }
 }
 
 fn told_to_go_on() -> Outcome<()> {

@@ -3,7 +3,7 @@
 use engine::record::Ledger;
 use leptos::prelude::*;
 
-use super::incident::device_time;
+use super::{incident::device_time, strip::bar};
 use crate::format;
 
 /// Its word, class and pattern of its fill, seconds.
@@ -38,7 +38,7 @@ pub fn TimeLedger(
     let title = if per_gpu { "Where the GPU time went" } else { "Where the slot time went" };
     let what = if per_gpu { "GPUs" } else { "slots" };
     if held <= 0.0 {
-        let text = format!("No {what} held yet, so there is nothing to account for.");
+        let text = format!("No {what} were held, so there is nothing to account for.");
         return view! {
             <h3>{title}</h3>
             <p class="text-ink-3">{text}</p>
@@ -57,7 +57,7 @@ pub fn TimeLedger(
             }}
         </p>
         <svg class="my-1.5 h-2 w-full overflow-hidden rounded-xs" role="img" aria-label=words.join(", ")>
-            {bar(&parts, held)}
+            {bar(parts.iter().map(|(_, class, fill, s)| (*class, *fill, *s)), held)}
         </svg>
         <table class="w-full">
             <caption class="unseen">"Time ledger"</caption>
@@ -85,28 +85,6 @@ pub fn TimeLedger(
             })}
     }
     .into_any()
-}
-
-/// The parts side by side.
-fn bar(parts: &[Part], held: f64) -> AnyView {
-    let mut left = 0.0;
-    parts
-        .iter()
-        .map(|(_, class, fill, s)| {
-            let (x, width) = (left, s / held * 100.0);
-            left += width;
-            view! {
-                <rect
-                    x=format!("{x:.2}%")
-                    width=format!("{width:.2}%")
-                    height="100%"
-                    class=*class
-                    fill=(!fill.is_empty()).then_some(*fill)
-                />
-            }
-        })
-        .collect_view()
-        .into_any()
 }
 
 fn rows(parts: &[Part], held: f64, per_gpu: bool) -> AnyView {

@@ -63,16 +63,11 @@ impl Spans {
 /// What a span is filled with; patterns tell them apart without colour.
 pub const FILLS: [(&str, &str); 3] = [("fill-start", ""), ("fill-kept", ""), ("", "url(#h-still)")];
 
-/// The strip below a launch.
-pub fn strip(spans: Spans) -> AnyView {
-    let seconds = spans.seconds();
-    let total: f64 = seconds.iter().sum::<f64>().max(1e-6);
+/// Parts side by side across the whole width: class, pattern or nothing, and seconds of `total`.
+pub fn bar(parts: impl Iterator<Item = (&'static str, &'static str, f64)>, total: f64) -> AnyView {
     let mut left = 0.0;
-    let parts = seconds
-        .into_iter()
-        .zip(FILLS)
-        .filter(|(seconds, _)| *seconds > 0.0)
-        .map(|(seconds, (class, fill))| {
+    parts
+        .map(|(class, fill, seconds)| {
             let (x, width) = (left, seconds / total * 100.0);
             left += width;
             view! {
@@ -85,7 +80,16 @@ pub fn strip(spans: Spans) -> AnyView {
                 />
             }
         })
-        .collect_view();
+        .collect_view()
+        .into_any()
+}
+
+/// The strip below a launch.
+pub fn strip(spans: Spans) -> AnyView {
+    let seconds = spans.seconds();
+    let total: f64 = seconds.iter().sum::<f64>().max(1e-6);
+    let parts = seconds.into_iter().zip(FILLS).map(|(seconds, (class, fill))| (class, fill, seconds));
+    let parts = bar(parts.filter(|(_, _, seconds)| *seconds > 0.0), total);
     view! {
         <svg class="mt-2 h-1.5 w-full overflow-hidden rounded-xs" role="img" aria-label=spans.words()>
             {parts}

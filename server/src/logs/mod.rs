@@ -3,22 +3,20 @@
 //!
 //! Files whose lines cannot be on the page are passed over by their names: the last lines are looked for in the newest file first.
 
+mod files;
+mod line;
 mod whole;
 
-use std::{
-    collections::VecDeque,
-    fs::{self, File},
-    io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
-    path::{Path, PathBuf},
-};
+use std::{collections::VecDeque, io, path::PathBuf};
 
 use app::console::{LogLevel, LogLine, LogPage, LogQuery};
-use engine::{
-    ids::{JobId, ReplicaName, TaskId},
-    time::Time,
-};
+use engine::ids::{JobId, ReplicaName, TaskId};
 
 pub use self::whole::WholeLog;
+use self::{
+    files::{Position, Segment, end_of, launches, read, replicas, segments},
+    line::parse,
+};
 
 /// Lines of a page.
 pub const MAX_LINES: u32 = 5000;
@@ -30,8 +28,6 @@ pub const MAX_QUERY_CHARS: usize = 200;
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of one line that are shown.
 const MAX_LINE_BYTES: usize = 64 * 1024 + 64;
-/// Launches that are listed.
-const MAX_LAUNCHES: usize = 2000;
 
 /// Why a log could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -65,19 +61,6 @@ pub struct Missing {
 #[derive(Clone, Debug)]
 pub struct LogReader {
     data_dir: PathBuf,
-}
-
-/// A file of a log.
-#[derive(Clone, Debug)]
-struct Segment {
-    first_line: u64,
-    path: PathBuf,
-}
-
-/// A line as it stands in a file.
-struct Raw<'a> {
-    n: u64,
-    bytes: &'a [u8],
 }
 
 impl LogReader {
@@ -261,205 +244,12 @@ fn last(segments: &[Segment], count: u32, filter: &Filter) -> Result<Lines, LogE
     Ok(Lines { lines, next, total: filter.takes_all().then_some(next - 1) })
 }
 
-/// Where a line begins.
-#[derive(Clone, Copy, Debug)]
-struct Position {
-    /// The number of the line.
-    line: u64,
-    /// Its first byte in the file.
-    offset: u64,
-}
-
-impl Position {
-    fn start_of(segment: &Segment) -> Self {
-        Self { line: segment.first_line, offset: 0 }
-    }
-}
-
-/// Where the last `count` whole lines of a file begin.
-fn end_of(segment: &Segment, count: usize) -> Result<Position, LogError> {
-    let Some(mut reader) = open(segment, 0)? else { return Ok(Position::start_of(segment)) };
-    let mut begins = VecDeque::from([Position::start_of(segment)]);
-    let mut offset = 0;
-    let mut line = segment.first_line;
-    loop {
-        let chunk = reader.fill_buf().map_err(|source| failed(segment, source))?;
-        if chunk.is_empty() {
-            break;
-        }
-        for end in memchr::memchr_iter(b'\n', chunk) {
-            line += 1;
-            begins.push_back(Position { line, offset: offset + end as u64 + 1 });
-            // One more than is wanted: the last one begins a line that is not there yet.
-            if begins.len() > count + 1 {
-                begins.pop_front();
-            }
-        }
-        let read = chunk.len();
-        offset += read as u64;
-        reader.consume(read);
-    }
-    Ok(begins[0])
-}
-
-fn failed(segment: &Segment, source: io::Error) -> LogError {
-    LogError::Read { path: segment.path.clone(), source }
-}
-
-/// The file from an offset on; none where it was rotated away since the directory was listed.
-fn open(segment: &Segment, offset: u64) -> Result<Option<BufReader<File>>, LogError> {
-    let mut file = match File::open(&segment.path) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(|source| failed(segment, source))?,
-    };
-    file.seek(SeekFrom::Start(offset)).map_err(|source| failed(segment, source))?;
-    Ok(Some(BufReader::with_capacity(1 << 18, file)))
-}
-
-/// Hands every whole line of a file from a position on to `take` until it says no. The last line of a file that is being written may
-/// lack its end; it is left for the next reading.
-fn read(segment: &Segment, begin: Position, mut take: impl FnMut(Raw<'_>) -> bool) -> Result<(), LogError> {
-    let Some(mut reader) = open(segment, begin.offset)? else { return Ok(()) };
-    let mut bytes = Vec::new();
-    let mut n = begin.line;
-    loop {
-        bytes.clear();
-        // The agent cuts lines; the limit guards against a file that is not its own.
-        let read = reader
-            .by_ref()
-            .take(2 * MAX_LINE_BYTES as u64)
-            .read_until(b'\n', &mut bytes)
-            .map_err(|source| failed(segment, source))?;
-        if read == 0 || bytes.last() != Some(&b'\n') {
-            return Ok(());
-        }
-        bytes.pop();
-        if !take(Raw { n, bytes: &bytes }) {
-            return Ok(());
-        }
-        n += 1;
-    }
-}
-
-/// The time, the rank and the text of `<microseconds> <rank> <o|e> <text>`; none of a line of another form.
-fn split(line: &[u8]) -> Option<(Time, u32, &[u8])> {
-    let mut parts = line.splitn(4, |byte| *byte == b' ');
-    let at = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
-    let rank = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
-    let stream = parts.next()?;
-    // Without a text the line's end, if it is still there, stands behind the stream.
-    Some((Time(at), rank, parts.next().unwrap_or_else(|| stream.get(1..).unwrap_or_default())))
-}
-
-/// A line of another form is shown as it is.
-fn parse(raw: &Raw<'_>) -> LogLine {
-    let (at, rank, text) = match split(raw.bytes) {
-        Some((at, rank, text)) => (at, Some(rank), text),
-        None => (Time::default(), None, raw.bytes),
-    };
-    let text = clean(&String::from_utf8_lossy(text));
-    LogLine { n: raw.n, at, rank, level: level(&text), text }
-}
-
-/// Without colours and other control sequences, which a page would show as rubbish.
-fn clean(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            // CSI: ESC [ parameters final byte @ to ~ (ECMA-48 §5.4).
-            '\u{1b}' if chars.peek() == Some(&'[') => {
-                chars.next();
-                for c in chars.by_ref() {
-                    if ('@'..='~').contains(&c) {
-                        break;
-                    }
-                }
-            }
-            '\t' => out.push(c),
-            c if c.is_control() => {}
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// How grave a line reads: by a word of its beginning, where loggers put the level, or by Python's way to end a traceback.
-fn level(text: &str) -> LogLevel {
-    let head: String = text.chars().take(120).collect::<String>().to_ascii_lowercase();
-    let has = |word: &str| head.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| part == word);
-    let exception = head
-        .split(':')
-        .next()
-        .is_some_and(|name| !name.contains(' ') && (name.ends_with("error") || name.ends_with("exception")));
-    if exception
-        || has("error")
-        || has("fatal")
-        || has("critical")
-        || head.starts_with("traceback")
-        || has("xid")
-    {
-        LogLevel::Error
-    } else if has("warning") || has("warn") {
-        LogLevel::Warning
-    } else {
-        LogLevel::Info
-    }
-}
-
-fn list(dir: &Path) -> Result<Vec<String>, LogError> {
-    let failed = |source| LogError::Read { path: dir.to_owned(), source };
-    let entries = match fs::read_dir(dir) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(failed)?,
-    };
-    Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
-}
-
-/// Replicas there are directories of, the first replica first.
-fn replicas(dir: &Path) -> Result<Vec<ReplicaName>, LogError> {
-    let mut replicas: Vec<ReplicaName> = list(dir)?
-        .into_iter()
-        .filter(|name| dir.join(name).is_dir())
-        .filter_map(|name| ReplicaName::new(name).ok())
-        .collect();
-    replicas.sort_by_key(|name| {
-        let (role, index) = name.as_str().rsplit_once('-').unwrap_or((name.as_str(), ""));
-        (role == "worker", role.to_owned(), index.parse::<u32>().unwrap_or(u32::MAX))
-    });
-    Ok(replicas)
-}
-
-/// `launch-<n>.log` or `launch-<n>.<first>.log`: the launch and the number of the first line.
-fn file_of(name: &str) -> Option<(u32, u64)> {
-    let rest = name.strip_prefix("launch-")?.strip_suffix(".log")?;
-    match rest.split_once('.') {
-        None => Some((rest.parse().ok()?, 1)),
-        Some((launch, first)) => Some((launch.parse().ok()?, first.parse().ok()?)),
-    }
-}
-
-fn launches(dir: &Path) -> Result<Vec<u32>, LogError> {
-    let mut launches: Vec<u32> = list(dir)?.iter().filter_map(|name| Some(file_of(name)?.0)).collect();
-    launches.sort_unstable();
-    launches.dedup();
-    let surplus = launches.len().saturating_sub(MAX_LAUNCHES);
-    Ok(launches.split_off(surplus))
-}
-
-fn segments(dir: &Path, launch: u32) -> Result<Vec<Segment>, LogError> {
-    let mut segments: Vec<Segment> = list(dir)?
-        .iter()
-        .filter_map(|name| Some((file_of(name)?, name)))
-        .filter(|((of, _), _)| *of == launch)
-        .map(|((_, first_line), name)| Segment { first_line, path: dir.join(name) })
-        .collect();
-    segments.sort_by_key(|segment| segment.first_line);
-    Ok(segments)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use engine::time::Time;
+
     use super::*;
 
     pub(super) struct Logs {

@@ -11,7 +11,11 @@ use std::{
 
 use engine::ids::{JobId, ReplicaName, TaskId};
 
-use super::{LogError, LogReader, MAX_LINE_BYTES, Segment, failed, open, segments, split};
+use super::{
+    LogError, LogReader, MAX_LINE_BYTES,
+    files::{Segment, failed, open, segments},
+    line::split,
+};
 
 /// Bytes of a piece, but for the line it ends with.
 const PIECE_BYTES: usize = 128 * 1024;

@@ -89,6 +89,14 @@ async fn until(
     }
 }
 
+/// Deletes attempts, one after the other, and waits until nothing of them is left.
+async fn delete(cluster: &Arc<LocalCluster>, orders: &[&Order], force: bool) {
+    for order in orders {
+        cluster.delete(&order.plan.task_id, force).await.unwrap();
+        until(cluster, order, "gone", absent).await;
+    }
+}
+
 /// The agents of an attempt, once all of them have begun their program: in the middle of an `exec` a process shows no environment.
 async fn agents_of(order: &Order, count: usize) -> HashMap<String, Process> {
     let begin = Instant::now();
@@ -152,8 +160,7 @@ async fn an_attempt_is_made_once_runs_and_leaves_nothing_but_its_logs() {
     let token = world.replica_dir(&job, "master-0").join("token");
     assert_eq!(fs::metadata(token).unwrap().permissions().mode() & 0o777, 0o600);
 
-    cluster.delete(&job.plan.task_id, false).await.unwrap();
-    until(&cluster, &job, "gone", absent).await;
+    delete(&cluster, &[&job], false).await;
     assert!(processes::agents().await.keys().all(|(task, _)| *task != job.plan.task_id));
     assert!(world.replica_dir(&job, "master-0").join("agent.log").exists());
     cluster.delete(&job.plan.task_id, false).await.unwrap();
@@ -184,8 +191,7 @@ async fn the_program_sees_its_attempt_and_none_of_the_servers_settings() {
         assert!(env.lines().any(|line| line == want), "{want} is missing");
     }
     assert!(!env.contains("secret"));
-    cluster.delete(&job.plan.task_id, true).await.unwrap();
-    until(&cluster, &job, "gone", absent).await;
+    delete(&cluster, &[&job], true).await;
 }
 
 #[tokio::test]
@@ -206,10 +212,7 @@ async fn an_attempt_waits_with_its_reason_until_slots_are_free() {
     cluster.delete(&first.plan.task_id, true).await.unwrap();
     until(&cluster, &second, "running", runs).await;
     until(&cluster, &third, "running", runs).await;
-    for job in [&second, &third] {
-        cluster.delete(&job.plan.task_id, true).await.unwrap();
-        until(&cluster, job, "gone", absent).await;
-    }
+    delete(&cluster, &[&second, &third], true).await;
 }
 
 #[tokio::test]
@@ -226,10 +229,7 @@ async fn one_that_waits_for_its_avoided_node_lets_others_pass() {
         panic!("it runs")
     };
     assert_eq!(queue.reason, QueueReason::AvoidedNodes, "{}", queue.text);
-    for job in [&runner, &picky, &other] {
-        cluster.delete(&job.plan.task_id, true).await.unwrap();
-        until(&cluster, job, "gone", absent).await;
-    }
+    delete(&cluster, &[&runner, &picky, &other], true).await;
 }
 
 #[tokio::test]
@@ -320,10 +320,7 @@ async fn what_could_not_be_ended_keeps_its_slots_when_the_server_comes_back() {
     .unwrap();
     stuck.wait().unwrap();
     until(&cluster, &next, "running", runs).await;
-    for job in [&job, &next] {
-        cluster.delete(&job.plan.task_id, true).await.unwrap();
-        until(&cluster, job, "gone", absent).await;
-    }
+    delete(&cluster, &[&job, &next], true).await;
 }
 
 #[tokio::test]
@@ -360,8 +357,7 @@ async fn the_end_of_an_agent_is_seen_and_takes_its_processes_along() {
     })
     .await;
     assert_eq!(cluster.nodes().await.unwrap()[0].used, 0);
-    cluster.delete(&job.plan.task_id, false).await.unwrap();
-    until(&cluster, &job, "gone", absent).await;
+    delete(&cluster, &[&job], false).await;
 }
 
 #[tokio::test]
@@ -377,8 +373,7 @@ async fn the_death_of_an_agent_is_not_taken_for_that_of_its_program() {
         })
     })
     .await;
-    cluster.delete(&job.plan.task_id, false).await.unwrap();
-    until(&cluster, &job, "gone", absent).await;
+    delete(&cluster, &[&job], false).await;
 }
 
 #[tokio::test]
@@ -443,8 +438,7 @@ async fn a_missing_agent_is_an_end_with_the_reason() {
         })
     })
     .await;
-    cluster.delete(&job.plan.task_id, false).await.unwrap();
-    until(&cluster, &job, "gone", absent).await;
+    delete(&cluster, &[&job], false).await;
 }
 
 #[tokio::test]
@@ -503,10 +497,7 @@ async fn processes_that_cannot_be_ended_keep_their_attempt_and_its_slots() {
     stuck.kill().unwrap();
     stuck.wait().unwrap();
     until(&cluster, &next, "running", runs).await;
-    for job in [&job, &next] {
-        cluster.delete(&job.plan.task_id, true).await.unwrap();
-        until(&cluster, job, "gone", absent).await;
-    }
+    delete(&cluster, &[&job, &next], true).await;
 }
 
 #[tokio::test]
@@ -533,12 +524,10 @@ async fn a_placement_that_cannot_be_written_down_waits_with_the_reason_and_is_tr
     let third = order("jbehind", 1, &[]);
     cluster.create(&third).await.unwrap();
     until(&cluster, &third, "running", runs).await;
-    cluster.delete(&third.plan.task_id, true).await.unwrap();
-    until(&cluster, &third, "gone", absent).await;
+    delete(&cluster, &[&third], true).await;
     fs::remove_dir(&attempt).unwrap();
     until(&cluster, &second, "running", runs).await;
-    cluster.delete(&second.plan.task_id, true).await.unwrap();
-    until(&cluster, &second, "gone", absent).await;
+    delete(&cluster, &[&second], true).await;
 }
 
 #[tokio::test]
@@ -567,8 +556,7 @@ async fn a_server_that_stops_begins_nothing_whatever_ends_or_comes_then() {
     }
     until(&cluster, &first, "running", runs).await;
     cluster.shutdown.cancel();
-    cluster.delete(&first.plan.task_id, true).await.unwrap();
-    until(&cluster, &first, "gone", absent).await;
+    delete(&cluster, &[&first], true).await;
     cluster.create(&late).await.unwrap();
     tokio::time::timeout(PATIENCE, cluster.stopped()).await.unwrap();
     assert_eq!(cluster.nodes().await.unwrap()[0].used, 0);

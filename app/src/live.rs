@@ -44,10 +44,14 @@ impl Live {
         self.loaded.get()
     }
 
-    /// Follows the stream at `path` for as long as the calling component lives.
-    pub fn watch(self, path: String) {
+    /// Follows the stream at `path` for as long as the calling component lives, or until that leads elsewhere; none is no stream.
+    pub fn watch(self, path: impl Fn() -> Option<String> + 'static) {
         #[cfg(feature = "hydrate")]
-        Effect::new(move |_| browser::watch(self, path.clone()));
+        Effect::new(move |_| {
+            if let Some(path) = path() {
+                browser::watch(self, path);
+            }
+        });
         #[cfg(not(feature = "hydrate"))]
         drop(path);
     }

@@ -134,6 +134,11 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// Whether calls have to show who makes them: not on a server without accounts.
+    pub fn signs_in(&self) -> bool {
+        self.caller.as_ref().is_some_and(|caller| !caller.single_user)
+    }
+
     /// The frame of the request that is being answered; the default outside one.
     #[cfg(feature = "ssr")]
     pub fn of_request() -> Self {

@@ -43,6 +43,11 @@ const LIST: [(&str, &str); 11] = [
 #[cfg(any(feature = "hydrate", test))]
 const PRESSED: [&str; 9] = ["1", "2", "3", "4", "5", "6", "[", "]", "f"];
 
+/// A key as a link or button names it; none where the person has turned shortcuts off.
+pub(crate) fn named<K>(key: K) -> Option<K> {
+    use_frame().preferences.shortcuts.then_some(key)
+}
+
 /// What a key does, after a `g` or not; none where it does nothing.
 #[cfg(any(feature = "hydrate", test))]
 fn interpret(after_g: bool, key: &str) -> Option<Act> {
@@ -111,6 +116,7 @@ mod browser {
     pub(super) fn listen(help: RwSignal<bool>) {
         let navigate = use_navigate();
         let after_g = StoredValue::new(false);
+        give_focus_back(help);
         let handle = window_event_listener(ev::keydown, move |event| {
             if event.is_composing() {
                 // Esc takes back what is being composed, and nothing else.
@@ -142,6 +148,23 @@ mod browser {
             event.prevent_default();
         });
         on_cleanup(move || handle.remove());
+    }
+
+    /// Whoever had the focus when the list was opened has it again when it is closed.
+    fn give_focus_back(help: RwSignal<bool>) {
+        let before = StoredValue::new_local(None::<HtmlElement>);
+        Effect::new(move |was_shown: Option<bool>| {
+            let shown = help.get();
+            if shown {
+                before.set_value(document().active_element().and_then(|element| element.dyn_into().ok()));
+            } else if was_shown == Some(true)
+                && let Some(element) = before.get_value()
+            {
+                // It may be gone with its page; then nothing has the focus.
+                let _ = element.focus();
+            }
+            shown
+        });
     }
 
     /// The field that takes the keys.

@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process';
 
-import { body, createJob, expect, field, idOf, open, test } from './support';
+import { body, createJob, expect, field, idOf, open, reaches, test } from './support';
 
 test('linked switches say what moved and why, and it can be undone', async ({ page }) => {
   await open(page, '/jobs/new');
@@ -113,4 +113,29 @@ test('a filter is taken away without losing what is typed beside it', async ({ p
   await expect(page.getByRole('textbox', { name: 'Owner' })).toHaveValue('');
   await expect(page.getByRole('list', { name: 'Filters in use' }).getByRole('listitem')).toHaveText(['text: filtered', 'kind: PyTorchJob']);
   await request.delete(`/api/v1/jobs/${job_id}?force=true`);
+});
+
+test('a copy leads to its original, which is live and compared with nothing', async ({ page, request, complaints }) => {
+  const original = await createJob(request, { name: 'the-original', command: ['sleep', '600'], env: {}, replicas: 1 });
+  const changes = { name: 'the-copy', command: ['true'] };
+  const answer = await request.post(`/api/v1/jobs/${original.job_id}/resubmit`, { data: { as: 'job', changes } });
+  const copy = (await answer.json()) as { job_id: string };
+  await reaches(request, original.job_id, 'running');
+  await reaches(request, copy.job_id, 'succeeded');
+
+  await open(page, `/jobs/${copy.job_id}/spec`);
+  const differences = page.getByRole('table', { name: 'Settings that differ' });
+  await expect(differences.getByRole('row', { name: /Command/ })).toContainText('sleep 600');
+  await differences.getByRole('link', { name: original.job_id }).click();
+  await expect(page.getByRole('heading', { level: 1, name: 'the-original' })).toBeVisible();
+  await expect(page.getByRole('textbox', { name: 'Job ID' })).toHaveValue('');
+  await expect(page.getByText('Nothing: both run the same.')).toHaveCount(0);
+
+  await page.goBack();
+  await page.getByRole('link', { name: original.job_id }).first().click();
+  await expect(page.getByRole('heading', { level: 1, name: 'the-original' })).toBeVisible();
+  await request.post(`/api/v1/jobs/${original.job_id}/stop`, { data: { force: true } });
+  await expect(page.getByText('Stopped', { exact: true }).first(), 'its own changes arrive').toBeVisible();
+  for (const id of [original.job_id, copy.job_id]) await request.delete(`/api/v1/jobs/${id}?force=true`);
+  expect(complaints).toEqual([]);
 });

@@ -77,8 +77,11 @@ test('Esc takes back what an input method composes and leaves the field to it', 
   await expect(find).not.toBeFocused();
 });
 
-test('the list of shortcuts opens, closes and leads to where they are turned off', async ({ page }) => {
+test('the list of shortcuts opens, closes and leads to where they are turned off', async ({ page, request }) => {
+  const { job_id } = await createJob(request, { name: 'without-keys', env: {}, replicas: 1 });
   await open(page, '/jobs');
+  const create = page.getByRole('link', { name: /Create/ }).first();
+  await create.focus();
   await page.keyboard.press('?');
   const list = page.getByRole('dialog', { name: 'Keyboard shortcuts' });
   await expect(list).toBeFocused();
@@ -87,11 +90,15 @@ test('the list of shortcuts opens, closes and leads to where they are turned off
   }
   await page.keyboard.press('Escape');
   await expect(list).toHaveCount(0);
+  await expect(create).toBeFocused();
 
   await page.keyboard.press('?');
   await list.getByRole('link', { name: 'Turn them off' }).click();
   await page.getByRole('checkbox', { name: /shortcuts/i }).uncheck();
   await page.getByRole('button', { name: 'Save' }).click();
+  await open(page, `/jobs/${job_id}`);
+  await expect(page.getByRole('link', { name: 'Spec' })).toBeVisible();
+  await expect(page.locator('[aria-keyshortcuts]'), 'keys that do nothing').toHaveCount(0);
   await open(page, '/jobs');
   await page.keyboard.press('c');
   await page.keyboard.press('?');

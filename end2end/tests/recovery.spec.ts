@@ -89,8 +89,11 @@ test('a launch that ended has no more to follow while its attempt goes on', asyn
     env: { FAIL_AT: '10' },
     replicas: 1,
   });
-  const next = async (launch: number) =>
-    ((await (await request.get(`/api/v1/tasks/${latest_task_id}/logs?launch=${launch}`)).json()) as { next?: number }).next ?? null;
+  const next = async (launch: number) => {
+    const answer = await request.get(`/api/v1/tasks/${latest_task_id}/logs?launch=${launch}`);
+    // A launch that has not begun is not found; that is no end of it.
+    return answer.ok() ? ((await answer.json()) as { next: number | null }).next : undefined;
+  };
   await expect
     .poll(async () => await next(1), { timeout: 60_000, message: 'launch 1 prints' })
     .toBeGreaterThan(0);

@@ -114,7 +114,7 @@ fn drawing(plot: &Plot, metrics: &MetricsView, recoveries: &[Recovery], axis: &A
         {x_axis(plot, axis, zone)}
         {checkpoints(plot, metrics, axis)}
         {marks::of_recoveries(plot, recoveries, axis)}
-        {marks::of_cuts(plot)}
+        {marks::of_cuts(plot, ABOVE)}
     }
     .into_any()
 }
@@ -126,7 +126,7 @@ fn cut_words(plot: &Plot) -> Option<String> {
     let heads = marks::heads(plot).len() as u64;
     (count > 0).then(|| {
         format!(
-            "{} beyond {} to {}, where {} at the edge; the table and the CSV hold all values.",
+            "{} beyond {} to {}, where {} at the edge.",
             format::plural(count, "value lies", "values lie"),
             number(plot.y.low),
             number(plot.y.high),
@@ -279,8 +279,7 @@ fn y_axis(plot: &Plot) -> AnyView {
 
 fn x_axis(plot: &Plot, axis: &Axis, zone: Zone) -> AnyView {
     let bottom = ABOVE + plot.height;
-    let ticks = &plot.x.ticks;
-    let covers = ticks.last().zip(ticks.first()).map_or(0.0, |(to, from)| to - from);
+    let covers = plot.x.high - plot.x.low;
     let labels = plot
         .x
         .ticks

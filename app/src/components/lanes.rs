@@ -21,6 +21,8 @@ struct Piece {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimeAxis {
     pieces: Vec<Piece>,
+    /// What is drawn to scale, in seconds: all but the folded gaps.
+    pub shown: f64,
     /// Folded gaps: where, in percent, and how long, in seconds.
     pub folds: Vec<(f64, f64)>,
     /// Round moments with their place in percent.
@@ -54,8 +56,8 @@ impl TimeAxis {
                 piece
             })
             .collect();
-        let mut axis = Self { pieces, folds, ticks: Vec::new() };
-        axis.ticks = axis.round_moments(shown);
+        let mut axis = Self { pieces, shown, folds, ticks: Vec::new() };
+        axis.ticks = axis.round_moments();
         Some(axis)
     }
 
@@ -67,14 +69,14 @@ impl TimeAxis {
         piece.left + share * (piece.right - piece.left)
     }
 
-    fn round_moments(&self, shown: f64) -> Vec<(Time, f64)> {
+    fn round_moments(&self) -> Vec<(Time, f64)> {
         const STEPS: [f64; 13] = [
             1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 1_800.0, 3_600.0, 7_200.0, 21_600.0, 43_200.0, 86_400.0,
         ];
         let step = STEPS
             .into_iter()
-            .find(|s| *s >= shown / 7.0)
-            .unwrap_or((shown / 7.0 / 86_400.0).ceil() * 86_400.0);
+            .find(|s| *s >= self.shown / 7.0)
+            .unwrap_or((self.shown / 7.0 / 86_400.0).ceil() * 86_400.0);
         let mut ticks: Vec<(Time, f64)> = Vec::new();
         for piece in &self.pieces {
             let mut at = (piece.from / step).ceil() * step;
@@ -133,6 +135,7 @@ mod tests {
         let axis = TimeAxis::over(&[span(0, 3600), span(200_000, 203_600)]).unwrap();
         assert_eq!(axis.folds.len(), 1);
         assert_eq!(axis.folds[0].1, 196_400.0);
+        assert_eq!(axis.shown, 7_200.0, "what decides how fine the times are written");
         assert!((axis.percent(Time(3_600_000_000)) - 48.5).abs() < 0.01);
         assert!((axis.percent(Time(200_000_000_000)) - 51.5).abs() < 0.01);
     }

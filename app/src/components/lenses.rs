@@ -5,6 +5,7 @@ use leptos::prelude::*;
 use super::{
     chart::curves,
     incident::IncidentNo,
+    marks,
     plot::{Plot, WIDTH},
     recoveries::{Recovery, lens_width},
 };
@@ -12,6 +13,8 @@ use crate::{console::MetricPoint, format};
 
 /// Height of the curve in a lens.
 const LENS_HEIGHT: f64 = 56.0;
+/// Where the curve begins in its lens.
+const LENS_TOP: f64 = 4.0;
 /// Lenses that are drawn: the last ones.
 const LENSES: usize = 4;
 
@@ -67,9 +70,10 @@ fn lens(points: &[MetricPoint], recovery: &Recovery, width: f64) -> AnyView {
                 })}
                 <line class=class stroke-width="1.5" stroke-dasharray=dash x1=x.clone() x2=x.clone() y1="0" y2="64" />
                 {plot.map(|plot| view! {
-                    <svg y="4" width="100%" height=LENS_HEIGHT viewBox=format!("0 0 {WIDTH} {LENS_HEIGHT}") preserveAspectRatio="none" overflow="visible">
+                    <svg y=LENS_TOP width="100%" height=LENS_HEIGHT viewBox=format!("0 0 {WIDTH} {LENS_HEIGHT}") preserveAspectRatio="none" overflow="visible">
                         {curves(&plot)}
                     </svg>
+                    {marks::of_cuts(&plot, LENS_TOP)}
                 })}
                 <text class="fill-ink-3 text-xs" x=x.clone() y="80" text-anchor="middle">
                     {format::count(back as u64)}

@@ -131,11 +131,10 @@ pub fn heads(plot: &Plot) -> Vec<Head> {
     all
 }
 
-/// Arrowheads at the edges.
-pub fn of_cuts(plot: &Plot) -> AnyView {
+/// Arrowheads at the edges of a curve that begins `top` units below the top of its drawing.
+pub fn of_cuts(plot: &Plot, top: f64) -> AnyView {
     let drawn = heads(plot).into_iter().map(|Head { percent, above }| {
-        let (y, d) =
-            if above { (ABOVE, "M0 -8 L4 -1 H-4 Z") } else { (ABOVE + plot.height, "M0 8 L4 1 H-4 Z") };
+        let (y, d) = if above { (top, "M0 -8 L4 -1 H-4 Z") } else { (top + plot.height, "M0 8 L4 1 H-4 Z") };
         view! {
             <svg x=format!("{percent:.2}%") y=y overflow="visible">
                 <path class="fill-red" d=d />

@@ -168,12 +168,7 @@ impl Plot {
         let (low, high) = usual(points.iter().map(|p| p.value).collect())?;
         let x = axis.scale(&points)?;
         let y = Scale::round(low, high, 4);
-        let cut = points
-            .iter()
-            .filter(|p| p.value > y.high || p.value < y.low)
-            .map(|p| Cut { x: axis.point(p), above: p.value > y.high })
-            .collect();
-        Some(Self { lines: lines(&points, axis, &x, &y, height), x, y, cut, height })
+        Some(Self::of(&points, axis, x, y, height))
     }
 
     /// The part of the curve between two steps; none where nothing was made there.
@@ -184,8 +179,16 @@ impl Plot {
         let margin = ((high - low) * 0.12).max(f64::EPSILON);
         let x = Scale::exact(from, to);
         let y = Scale::exact(low - margin, high + margin);
-        let axis = Axis::of(MetricsAxis::Step, &[]);
-        Some(Self { lines: lines(&points, &axis, &x, &y, height), x, y, cut: Vec::new(), height })
+        Some(Self::of(&points, &Axis::of(MetricsAxis::Step, &[]), x, y, height))
+    }
+
+    fn of(points: &[&MetricPoint], axis: &Axis, x: Scale, y: Scale, height: f64) -> Self {
+        let cut = points
+            .iter()
+            .filter(|p| p.value > y.high || p.value < y.low)
+            .map(|p| Cut { x: axis.point(p), above: p.value > y.high })
+            .collect();
+        Self { lines: lines(points, axis, &x, &y, height), x, y, cut, height }
     }
 
     /// Where a value lies on the horizontal axis, in percent.
@@ -465,6 +468,8 @@ mod tests {
         assert_eq!(plot.y, before.y);
         assert_eq!(plot.cut, [Cut { x: 120.0, above: true }, Cut { x: 121.0, above: false }]);
         assert_eq!((plot.top(1e12), plot.top(-1e9)), (0.0, 200.0));
+        let lens = Plot::part(&points, 100.0, 150.0, 56.0).unwrap();
+        assert_eq!(lens.cut, plot.cut, "a closer look marks them too");
     }
 
     #[test]

@@ -166,7 +166,7 @@ impl Cells {
             Some(true) => view! { <Bare tone=Tone::Green mark=Mark::Ok text="ok" /> }.into_any(),
             Some(false) => view! { <Bare tone=Tone::Red mark=Mark::Failed text="failed" /> }.into_any(),
             None => {
-                let text = if self.ended { "not reached" } else { "not yet" };
+                let text = if self.ended { "not known" } else { "not yet" };
                 view! { <Bare tone=Tone::Grey mark=Mark::NotYet text=text /> }.into_any()
             }
         };

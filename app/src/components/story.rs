@@ -143,28 +143,23 @@ pub fn did_recovery_act(chain: &ChainView) -> Answer {
     if chain.budgets.diagnostics.used > 0 {
         parts.push(plural(u64::from(chain.budgets.diagnostics.used), "diagnosis", "diagnoses"));
     }
-    let tasks = plural(u64::from(chain.attempts_total), "task", "tasks");
-    let acted = !parts.is_empty();
-    if by_hand > 0 {
-        parts.push(format!("{} by hand", plural(u64::from(by_hand), "resubmission", "resubmissions")));
-    }
-    if by_hand > 0 && !acted {
-        return Answer { word: "Not by itself".to_owned(), text: parts.join(", "), note: tasks };
-    }
-    if acted {
-        let note = format!("for {}; {tasks}", plural(u64::from(incidents), "incident", "incidents"));
+    let counted = |what: Option<String>| {
+        let by_hand = (by_hand > 0)
+            .then(|| format!("{} by hand", plural(u64::from(by_hand), "resubmission", "resubmissions")));
+        let tasks = plural(u64::from(chain.attempts_total), "task", "tasks");
+        what.into_iter().chain(by_hand).chain([tasks]).collect::<Vec<_>>().join("; ")
+    };
+    let failures = plural(u64::from(incidents), "incident", "incidents");
+    if !parts.is_empty() {
+        let note = counted(Some(format!("for {failures}")));
         return Answer { word: "Yes".to_owned(), text: parts.join(", "), note };
     }
     if incidents == 0 {
         let text = format!("Nothing to recover from{}.", so_far(chain.state.is_terminal()));
-        return Answer { word: "Not needed".to_owned(), text, note: tasks };
+        return Answer { word: "Not needed".to_owned(), text, note: counted(None) };
     }
     let why = chain.why_not.as_ref().map(|why| why.text.clone()).unwrap_or_default();
-    Answer {
-        word: "No".to_owned(),
-        text: why,
-        note: format!("{}; {tasks}", plural(u64::from(incidents), "incident", "incidents")),
-    }
+    Answer { word: "No".to_owned(), text: why, note: counted(Some(failures)) }
 }
 
 /// Must I act?
@@ -546,7 +541,12 @@ mod tests {
         by_hand.attempts.push(second);
         by_hand.attempts_total = 2;
         let acted = did_recovery_act(&by_hand);
-        assert_eq!((acted.word.as_str(), acted.text.as_str()), ("Not by itself", "1 resubmission by hand"));
+        let why = by_hand.why_not.as_ref().map(|why| why.text.clone()).unwrap();
+        let note = "2 incidents; 1 resubmission by hand; 2 tasks".to_owned();
+        assert_eq!(acted, Answer { word: "No".to_owned(), text: why, note });
+        by_hand.attempts.iter_mut().for_each(|attempt| attempt.incidents.clear());
+        let acted = did_recovery_act(&by_hand);
+        assert_eq!((&*acted.word, &*acted.note), ("Not needed", "1 resubmission by hand; 2 tasks"));
     }
 
     #[test]

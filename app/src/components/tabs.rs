@@ -3,6 +3,7 @@
 use leptos::prelude::*;
 
 use super::icon::{Icon, Mark};
+use crate::shortcuts::named;
 
 /// One tab.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub fn Tabs(
     let wide = tabs.clone().into_iter().enumerate().map(|(at, tab)| {
         link(
             tab,
-            Some((at + 1).to_string()),
+            named((at + 1).to_string()),
             "block py-2 -mb-px border-b-2 border-transparent text-ink-2 no-underline whitespace-nowrap hover:text-ink hover:border-rule aria-[current]:text-ink aria-[current]:font-medium aria-[current]:border-ink",
         )
     });

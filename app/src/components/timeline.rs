@@ -31,10 +31,6 @@ pub fn Timeline(
     let Some(axis) = TimeAxis::over(&spans) else {
         return view! { <p class="text-ink-3">"No attempt was submitted."</p> }.into_any();
     };
-    let covers = match (axis.ticks.first(), axis.ticks.last()) {
-        (Some((from, _)), Some((to, _))) => to.seconds_since(*from),
-        _ => 0.0,
-    };
     let lanes = shown.iter().map(|a| lane(&chain.job_id, a, &axis, chain.now, zone)).collect_view();
     let labels = axis
         .ticks
@@ -51,7 +47,7 @@ pub fn Timeline(
             };
             view! {
                 <text x=format!("{percent:.2}%") y="12" text-anchor=anchor class=class>
-                    {format::clock_within(covers, *at, zone)}
+                    {format::clock_within(axis.shown, *at, zone)}
                 </text>
             }
         })

@@ -11,16 +11,13 @@ pub fn body(draft: &JobDraft, site: &Site) -> Option<Value> {
     let wanted = draft.validate(site).ok()?;
     let same = |body: &Value| {
         serde_json::from_value::<JobDraft>(body.clone())
-            .ok()?
-            .validate(site)
-            .ok()
-            .filter(|spec| *spec == wanted)
+            .is_ok_and(|draft| draft.validate(site).is_ok_and(|spec| spec == wanted))
     };
     let mut body = serde_json::to_value(draft).ok()?;
     for path in candidates(&body) {
         let mut without = body.clone();
         remove(&mut without, &path);
-        if same(&without).is_some() {
+        if same(&without) {
             body = without;
         }
     }

@@ -7,6 +7,11 @@ use super::{
     typed::{LABELS, Typed, label, name, policy_words},
 };
 
+/// Characters of a long value that are shown.
+const SHOWN: usize = 200;
+/// Characters before the first one that differs, where the beginning is left out.
+const BEFORE: usize = 40;
+
 /// One value that is not the usual one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
@@ -33,15 +38,34 @@ fn compare(typed: &Typed, usual: &Typed, of: impl Fn(&str) -> bool) -> Vec<Diffe
         .into_iter()
         .filter(|(field, _)| of(field))
         .filter(|(field, _)| meaning(typed, field) != meaning(usual, field))
-        .map(|(field, _)| Difference { field, value: words(typed, field), usual: words(usual, field) })
+        .map(|(field, _)| {
+            let (value, usual) = told_apart(&words(typed, field), &words(usual, field));
+            Difference { field, value, usual }
+        })
         .collect()
+}
+
+/// Both values as far as they are shown, so that what differs is seen.
+fn told_apart(value: &str, usual: &str) -> (String, String) {
+    let same = value.chars().zip(usual.chars()).take_while(|(a, b)| a == b).count();
+    let from = if same + BEFORE < SHOWN { 0 } else { same - BEFORE };
+    let part = |text: &str| {
+        let begins = if from > 0 { "…" } else { "" };
+        let ends = if text.chars().count() > from + SHOWN { "…" } else { "" };
+        let shown: String = text.chars().skip(from).take(SHOWN).collect();
+        format!("{begins}{shown}{ends}")
+    };
+    (part(value), part(usual))
 }
 
 /// A field's value as it counts: variables in any order, a command however it is quoted.
 fn meaning(typed: &Typed, field: &str) -> String {
     let text = typed.get(field).trim();
     match field {
-        name::ENV => lines::write_env(&lines::read_env(text).0),
+        name::ENV => match lines::read_env(text) {
+            (env, wrong) if wrong.is_empty() => lines::write_env(&env),
+            _ => text.to_owned(),
+        },
         name::COMMAND => {
             lines::read_command(text).map_or(text.to_owned(), |words| lines::write_command(&words))
         }
@@ -59,7 +83,7 @@ fn words(typed: &Typed, field: &str) -> String {
         (_, "") => "none".to_owned(),
         (name::POLICY_TYPE, policy) => policy_words(policy),
         (name::ENV, text) => text.lines().collect::<Vec<_>>().join(", "),
-        (_, text) => text.chars().take(200).collect(),
+        (_, text) => text.to_owned(),
     }
 }
 
@@ -207,6 +231,25 @@ mod tests {
         typed.set(name::ENV, "");
         let [change] = &changes(&typed, &draft, &site())[..] else { panic!("one change") };
         assert_eq!((change.value.as_str(), change.usual.as_str()), ("none", "FAIL_AT=40"));
+    }
+
+    #[test]
+    fn long_values_are_shown_where_they_differ() {
+        let long = "x".repeat(250);
+        let (value, usual) = told_apart(&format!("{long}one"), &format!("{long}two"));
+        let tail = "x".repeat(40);
+        assert_eq!((value, usual), (format!("…{tail}one"), format!("…{tail}two")));
+        assert_eq!(told_apart("a", "b"), ("a".to_owned(), "b".to_owned()));
+        let (value, usual) = told_apart(&"é".repeat(300), "none");
+        assert_eq!((value, usual), (format!("{}…", "é".repeat(200)), "none".to_owned()));
+    }
+
+    #[test]
+    fn a_line_that_is_no_variable_is_a_change() {
+        let draft = check(&Typed::demo(&site(), Time(0)), &site()).unwrap();
+        let mut typed = Typed::of_draft(&draft, &site());
+        typed.set(name::ENV, "FAIL_AT=40\nFOO");
+        assert_eq!(changes(&typed, &draft, &site()).len(), 1);
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::{
 #[component]
 pub fn Nodes() -> impl IntoView {
     let live = use_live();
-    live.watch(paths::STREAM.to_owned());
+    live.watch(|| Some(paths::STREAM.to_owned()));
     let nodes = Resource::new_blocking(move || live.ticks(), |_| list_nodes());
     view! {
         <Title text="Nodes"/>

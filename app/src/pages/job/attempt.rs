@@ -11,6 +11,7 @@ use crate::{
     },
     console::ChainView,
     paths,
+    shortcuts::named,
 };
 
 /// Said where the address names an attempt that is not there.
@@ -38,6 +39,7 @@ pub fn AttemptHead(
     let total = chain.attempts_total;
     let number = selected.number;
     let link = |number: u32, word: &'static str, key: Option<&'static str>| {
+        let key = key.and_then(named);
         let view = chain.attempts.iter().find(|a| a.attempt.number == number)?;
         let href = format!("{page}?task={}", view.attempt.task_id);
         let title = key.map(|key| format!("{word} attempt ({key})"));

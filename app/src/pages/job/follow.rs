@@ -13,6 +13,7 @@ use crate::{
     live::back_off_millis,
     preferences::use_zone,
     server_fns::jobs::get_logs,
+    shortcuts::named,
 };
 
 /// How often new lines are asked for.
@@ -245,8 +246,8 @@ pub fn Follow(
                         <button
                             type="button"
                             class=Look::Small.class()
-                            title="Follow, or stop (f)"
-                            aria-keyshortcuts="f"
+                            title=named("Follow, or stop (f)")
+                            aria-keyshortcuts=named("f")
                             aria-pressed=move || if follower.scrolls.get() { "true" } else { "false" }
                             on:click=move |_| follower.toggle()
                         >

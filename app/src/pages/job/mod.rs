@@ -66,9 +66,7 @@ pub fn JobRoutes() -> impl leptos_router::MatchNestedRoutes + Clone {
 fn JobFrame() -> impl IntoView {
     let live = use_live();
     let id = data::use_job_id();
-    if let Ok(id) = id.get_untracked() {
-        live.watch(paths::job_stream(&id));
-    }
+    live.watch(move || id.get().ok().map(|id| paths::job_stream(&id)));
     let job = provide_job();
     let path = use_location().pathname;
     view! {

@@ -31,6 +31,7 @@ use crate::{
     paths,
     preferences::use_zone,
     server_fns::jobs::{get_events, get_logs},
+    shortcuts::named,
 };
 
 /// Log lines that are shown.
@@ -52,8 +53,8 @@ pub fn Overview() -> impl IntoView {
     );
     // The log's task is known once the chain is: the newest attempt that has run.
     let tail = Resource::new_blocking(
-        move || (task.get(), live.ticks()),
-        move |(task, _)| async move {
+        move || (id.get(), task.get(), live.ticks()),
+        move |(_, task, _)| async move {
             let chain = whole.chain().await?;
             let asked = selected(&chain, task.as_deref());
             let ran = |a: &&AttemptView| a.attempt.number <= asked.number && !a.launches.is_empty();
@@ -296,13 +297,17 @@ fn Facts(job: JobView, chain: ChainView, number: u32) -> impl IntoView {
     let Some(view) = chain.attempts.iter().find(|a| a.attempt.number == number) else { return ().into_any() };
     let a = &view.attempt;
     let total = chain.attempts_total;
-    let link = |n: u32, word: &'static str| {
+    let link = |n: u32, word: &'static str, key: Option<&'static str>| {
+        let key = key.and_then(named);
         let view = chain.attempts.iter().find(|a| a.attempt.number == n)?;
         let href = format!("{}?task={}", paths::job(&job.job_id), view.attempt.task_id);
-        Some(view! { <a href=href>{word}</a> })
+        let title = key.map(|key| format!("{word} attempt ({key})"));
+        Some(view! { <a href=href title=title aria-keyshortcuts=key>{word}</a> })
     };
-    let original = (number > 1).then(|| link(1, "original")).flatten();
-    let newest = (number < total).then(|| link(total, "newest")).flatten();
+    let original = (number > 1).then(|| link(1, "original", None)).flatten();
+    let before = (number > 1).then(|| link(number - 1, "previous", Some("["))).flatten();
+    let after = (number < total).then(|| link(number + 1, "next", Some("]"))).flatten();
+    let newest = (number < total).then(|| link(total, "newest", None)).flatten();
     let avoids: Vec<String> = a.avoided_nodes.iter().map(ToString::to_string).collect();
     let nodes: Vec<String> = a.nodes.iter().map(ToString::to_string).collect();
     let position =
@@ -311,7 +316,7 @@ fn Facts(job: JobView, chain: ChainView, number: u32) -> impl IntoView {
         <section aria-labelledby="at-h">
             <SectionHead id="at-h" title=format!("Attempt {number} of {total}")>
                 <span class="ml-auto inline-flex items-center gap-2">
-                    {original} {(number == 1).then(|| view! { <Tag text="original" /> })} {newest}
+                    {original} {(number == 1).then(|| view! { <Tag text="original" /> })} {before} {after} {newest}
                     {(number == total && total > 1).then(|| view! { <Tag text="newest" /> })}
                 </span>
             </SectionHead>

@@ -34,9 +34,10 @@ pub fn Spec() -> impl IntoView {
     let job = use_job();
     let with = use_query("with");
     let start = Resource::new_blocking(|| (), |()| start_job(None));
+    let id = data::use_job_id();
     let other = Resource::new_blocking(
-        move || with.get(),
-        move |with| async move {
+        move || (id.get(), with.get()),
+        move |(_, with)| async move {
             // A copy is compared with its original unless another job is asked for.
             let original = || async { job.await.ok()?.copied_from.map(|id| id.to_string()) };
             match with {
@@ -158,8 +159,7 @@ fn options(job: &JobView, defaults: Option<&FaultTolerance>) -> Vec<Setting> {
 fn Loaded(job: JobView, site: Option<Site>, other: Other) -> impl IntoView {
     let body = create_body(&job);
     let frame = use_frame();
-    let signs_in = frame.caller.is_some_and(|caller| !caller.single_user);
-    let curl = manifest::command(&body, frame.origin.as_deref(), signs_in);
+    let curl = manifest::command(&body, frame.origin.as_deref(), frame.signs_in());
     let like = paths::new_job_like(&job.job_id);
     let environment = if job.spec.env.is_empty() {
         view! { <p class="p-4 text-ink-3">"None set."</p> }.into_any()

@@ -43,7 +43,7 @@ pub fn Jobs() -> impl IntoView {
     let params = use_query_map();
     let query = Memo::new(move |_| jobs_query::read(|name| params.read().get(name)));
     let live = use_live();
-    live.watch(paths::STREAM.to_owned());
+    live.watch(|| Some(paths::STREAM.to_owned()));
     let page = Resource::new_blocking(move || (query.get(), live.ticks()), |(query, _)| list_jobs(query));
     let shown: Shown = StoredValue::new(None);
     filters::follow(query);

@@ -104,7 +104,7 @@ fn written(form: FormState, write: fn(&JobDraft, &Site) -> Option<String>) -> Si
 #[component]
 fn Curl(form: FormState) -> impl IntoView {
     let frame = use_frame();
-    let signs_in = frame.caller.is_some_and(|caller| !caller.single_user);
+    let signs_in = frame.signs_in();
     let origin = StoredValue::new(frame.origin);
     let text = Signal::derive(move || {
         let draft = form.draft()?;

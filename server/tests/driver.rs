@@ -16,15 +16,19 @@ use std::{
 
 use databases::{on_each_database, on_postgres};
 use engine::{
-    chain::Request,
+    chain::{
+        Input, Request,
+        limits::{RETURN_SECONDS, START_SECONDS},
+    },
     ids::JobId,
-    record::{State, Substate},
+    record::{IncidentRecord, State, Substate},
     sync::{CheckpointEvent, ReportBody},
+    time::Time,
 };
 use server::{
     clock::Clock,
     driver::{Driver, DriverError, Failpoint},
-    store::{Store, checkpoints, incidents},
+    store::{Store, checkpoints, commit, incidents},
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -47,9 +51,12 @@ struct World {
 
 impl World {
     async fn new(faults: Faults, restarts: i64) -> Self {
+        Self::by(FastClock::new(), faults, restarts).await
+    }
+
+    async fn by(clock: Arc<FastClock>, faults: Faults, restarts: i64) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (store, clock, cluster) =
-            (open(dir.path()).await, FastClock::new(), FileCluster::new(dir.path()));
+        let (store, cluster) = (open(dir.path()).await, FileCluster::new(dir.path()));
         cluster.set(faults);
         create(&store, &clock, restarts).await;
         let (driver, shutdown) = drive(&store, &clock, Arc::clone(&cluster) as _).await;
@@ -84,6 +91,27 @@ impl World {
 
     async fn play(&self, number: u32, exit: u8) {
         play(&self.driver, &self.clock, &task(number), exit).await.unwrap();
+    }
+
+    /// What the agent of attempt 1 says, with its number.
+    async fn tell(&self, sequence: u64, body: ReportBody) {
+        let told = report(&task(1), sequence, self.clock.now(), body);
+        self.driver.input(&job_id(), vec![told]).await.unwrap();
+    }
+
+    /// The server goes, and comes back after so many seconds.
+    async fn back_after(mut self, seconds: i64) -> Self {
+        self.shutdown.cancel();
+        self.driver.stopped().await;
+        self.clock.skip(seconds);
+        (self.driver, self.shutdown) = drive(&self.store, &self.clock, Arc::clone(&self.cluster) as _).await;
+        self
+    }
+
+    async fn incidents(&self) -> Vec<IncidentRecord> {
+        let mut conn = self.store.read().await.unwrap();
+        let incidents = incidents::of_attempts(&mut conn, &job_id(), 1..=9).await.unwrap();
+        incidents.into_iter().map(|(_, incident)| incident).collect()
     }
 
     async fn ask(&self, request: Request) {
@@ -215,10 +243,9 @@ async fn a_report_that_is_repeated_is_taken_once() {
     }
     world.until("attempt 2", |chain| chain.live_task() == Some(&task(2))).await;
     world.driver.input(&job_id(), all).await.unwrap();
-    let mut conn = world.store.read().await.unwrap();
-    let incidents = incidents::of_attempts(&mut conn, &job_id(), 1..=9).await.unwrap();
-    let charged: Vec<_> = incidents.iter().map(|(_, incident)| incident.decision.after).collect();
+    let charged: Vec<_> = world.incidents().await.iter().map(|incident| incident.decision.after).collect();
     assert_eq!(charged, [1], "one incident, charged once");
+    let mut conn = world.store.read().await.unwrap();
     assert_eq!(checkpoints::of_job(&mut conn, &job_id()).await.unwrap().len(), 1);
 }
 
@@ -354,6 +381,62 @@ async fn an_absurd_step_is_no_checkpoint() {
     let mut conn = world.store.read().await.unwrap();
     let kept = checkpoints::of_job(&mut conn, &job_id()).await.unwrap();
     assert_eq!(kept.iter().map(|mark| mark.step).collect::<Vec<_>>(), [20]);
+}
+
+/// A server goes once it has ordered a launch, and comes back when that should long have started; also when it came back.
+async fn back_after_an_order(clock: Arc<FastClock>) -> (World, Time) {
+    let world = World::by(clock, Faults::default(), 1).await;
+    world.until("it exists", |chain| chain.pending_effects().is_empty()).await;
+    world.tell(1, ReportBody::Ready).await;
+    let back_at = world.clock.now().plus_seconds(START_SECONDS);
+    (world.back_after(START_SECONDS as i64).await, back_at)
+}
+
+#[tokio::test]
+async fn a_start_that_is_told_when_the_server_is_back_is_no_failure() {
+    let (world, _) = back_after_an_order(FastClock::slow()).await;
+    // All that a hub and a cluster say before the agent is heard.
+    world.after_calls(1).await;
+    let heard = Input::Heard { task_id: task(1), replica: Some(master()) };
+    world.driver.input(&job_id(), vec![heard]).await.unwrap();
+    world.ask(Request::Acknowledge).await;
+    world.until_state(State::Starting).await;
+    world.tell(2, ReportBody::Started).await;
+    world.until_state(State::Running).await;
+    assert!(world.incidents().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_start_that_nobody_tells_after_the_server_is_back_fails_the_attempt() {
+    let (world, back_at) = back_after_an_order(FastClock::new()).await;
+    world.until("attempt 2", |chain| chain.live_task() == Some(&task(2))).await;
+    let incidents = world.incidents().await;
+    let [incident] = &incidents[..] else { panic!("{incidents:?}") };
+    assert!(incident.fault.contains("started no process within 600 s"), "{}", incident.fault);
+    assert!(incident.at >= back_at.plus_seconds(RETURN_SECONDS), "its agents had time to speak");
+}
+
+#[tokio::test]
+async fn a_start_that_is_told_when_the_database_is_back_is_no_failure() {
+    let world = World::by(FastClock::slow(), Faults::default(), 1).await;
+    world.until("it exists", |chain| chain.pending_effects().is_empty()).await;
+    world.tell(1, ReportBody::Ready).await;
+    let alter = async |sql: &'static str| {
+        let mut tx = world.store.write().await.unwrap();
+        sqlx::query(sql).execute(&mut *tx).await.unwrap();
+        commit(tx).await.unwrap();
+    };
+    alter("ALTER TABLE chain RENAME TO away").await;
+    let lost = ReportBody::LogLost { text: "no room".to_owned() };
+    let told = report(&task(1), 2, world.clock.now(), lost);
+    let failed = world.driver.input(&job_id(), vec![told]).await.unwrap_err();
+    assert!(matches!(failed, DriverError::Store { .. }), "{failed}");
+    world.clock.skip(START_SECONDS as i64);
+    alter("ALTER TABLE away RENAME TO chain").await;
+    world.after_calls(1).await;
+    world.tell(2, ReportBody::Started).await;
+    world.until_state(State::Running).await;
+    assert!(world.incidents().await.is_empty());
 }
 
 #[tokio::test]

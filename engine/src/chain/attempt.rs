@@ -59,7 +59,6 @@ pub(super) struct Attempt {
     pub stage: Stage,
     pub submitted_at: Time,
     /// When it had its resources.
-    #[serde(default)]
     pub placed_at: Option<Time>,
     pub started_at: Option<Time>,
     pub ended_at: Option<Time>,
@@ -145,8 +144,9 @@ pub(super) struct Launch {
     pub ordered_at: Option<Time>,
     pub started_at: Option<Time>,
     /// When that became known, which may be long after it.
-    #[serde(default)]
     pub known_at: Option<Time>,
+    /// Its agents could not be heard for a while; none of its limits ends before this.
+    pub spared_until: Option<Time>,
     /// The newest report that processes started.
     pub started_by: Option<Time>,
     /// The newest that processes are gone.
@@ -166,6 +166,7 @@ impl Launch {
             ordered_at,
             started_at: None,
             known_at: None,
+            spared_until: None,
             started_by: None,
             gone_by: None,
             ended_at: None,
@@ -183,7 +184,13 @@ impl Launch {
     /// When a launch without a step is said to make no progress. Counted from when its start was known: where it was told late, its
     /// steps follow in the same breath.
     pub fn first_step_due(&self) -> Option<Time> {
-        Some(self.known_at.or(self.started_at)?.plus_seconds(FIRST_STEP_LIMIT_SECONDS))
+        let due = self.known_at.or(self.started_at)?.plus_seconds(FIRST_STEP_LIMIT_SECONDS);
+        Some(self.spare(due))
+    }
+
+    /// A limit, or the end of the time for which none of them ends.
+    pub fn spare(&self, due: Time) -> Time {
+        self.spared_until.map_or(due, |until| until.max(due))
     }
 
     pub fn record(&self, now: Time) -> LaunchRecord {

@@ -12,6 +12,8 @@
 //!   possible; until then the incident says what it waits for. Other actions are decided as soon as there is a verdict.
 //! - Silence proves nothing. A replica whose agent is not heard changes what is shown, never what is done, until the cluster
 //!   says what became of it. Only an incident elsewhere may give it up, after [`limits::STOP_SECONDS`].
+//! - A limit that passed while nobody could hear the agents has not passed: [`Input::Returned`] puts it off. It is an input and not a
+//!   pause of the driver's timer, since any input, the first look at the cluster above all, makes the chain settle.
 
 mod attempt;
 mod decide;
@@ -65,6 +67,10 @@ pub mod limits {
     pub const STOP_SECONDS: u64 = 30;
     /// From the order of a launch until all its processes must have started, seconds.
     pub const START_SECONDS: u64 = 600;
+    /// After whoever drives the chain was away, no limit ends for that agents told nothing before this time, seconds. An agent whose
+    /// poll hung with the server gives it up after [`POLL_SECONDS`](crate::sync::limits::POLL_SECONDS) and 10, pauses for at most 5 and
+    /// takes at most 5 to connect; the rest is for a server that many of them come back to.
+    pub const RETURN_SECONDS: u64 = 60;
     /// An attempt that was accepted and that the cluster has not shown at all for this long has vanished, seconds.
     pub const UNSEEN_SECONDS: u64 = 30;
     /// Silence is mentioned after this long, seconds (ui.md §2).
@@ -189,6 +195,8 @@ pub enum EndReason {
 pub enum Input {
     /// Time has passed; see [`Chain::wake_at`].
     Tick,
+    /// Whoever drives the chain begins to, or does so again after it could keep nothing: agents may have been unheard until now.
+    Returned,
     /// A person asks for something.
     Request {
         /// What.
@@ -482,6 +490,7 @@ pub fn advance(chain: &Chain, input: &Input, now: Time) -> Step {
     let mut turn = Turn::new(chain, now);
     match input {
         Input::Tick => {}
+        Input::Returned => turn.take_return(),
         Input::Request { request, by } => turn.take_request(request, by),
         Input::Created { task_id } => turn.take_created(task_id),
         Input::Refused { task_id, text } => turn.take_refused(task_id, text),

@@ -11,7 +11,7 @@ use crate::{
     failure::Exit,
     ids::{ReplicaName, TaskId},
     policy::Refusal,
-    record::{AttemptResult, EventKind, Queue, State},
+    record::{AttemptResult, EventKind, ProofVerdict, Queue, State},
     time::Time,
     words,
 };
@@ -190,6 +190,30 @@ impl Turn {
         let at = if nodes.is_empty() { String::new() } else { format!(" on {}", words::list(&nodes)) };
         let text = format!("Attempt {} has its resources{at}.", record.number);
         self.event(EventKind::Scheduling, "cluster", &text);
+    }
+
+    /// Whatever limit passed meanwhile, nobody could tell in time. What is told already stays told, and a back-off is over when it is.
+    pub fn take_return(&mut self) {
+        let until = self.now.plus_seconds(limits::RETURN_SECONDS);
+        let attempt = &mut self.chain.attempt;
+        let launch = &mut attempt.launch;
+        match &mut attempt.stage {
+            Stage::Starting => launch.spared_until = Some(until),
+            Stage::Running
+                if launch.progress.first_step().is_none() && launch.told != ProofVerdict::NoProgress =>
+            {
+                launch.spared_until = Some(until);
+            }
+            Stage::Failing(gathering) => {
+                gathering.window_ends = gathering.window_ends.max(until);
+                gathering.stop_ends = gathering.stop_ends.max(until);
+            }
+            Stage::Queued | Stage::Running | Stage::Stopping | Stage::Over(_) => {}
+        }
+        // It may never have been asked to end by itself.
+        if let Presence::Removing { since, force: false } = &mut attempt.presence {
+            *since = self.now;
+        }
     }
 
     /// `since` none: it is heard again.

@@ -170,7 +170,7 @@ fn start_due(chain: &Chain) -> Option<Time> {
     let first = attempt.placed_at.filter(|_| attempt.launch.number == 0);
     let since = attempt.launch.ordered_at.or(first)?;
     let heard = attempt.replicas.iter().all(|replica| replica.run.started || replica.silent.is_none());
-    heard.then(|| since.plus_seconds(limits::START_SECONDS))
+    heard.then(|| attempt.launch.spare(since.plus_seconds(limits::START_SECONDS)))
 }
 
 /// The next time at which something happens without news.

@@ -53,6 +53,8 @@ pub(super) struct Job {
     call: Option<Call>,
     observe_at: Time,
     tick_after: Time,
+    /// The chain was not told yet that this task drives it, or does so again: agents may have been unheard before.
+    returned: bool,
     /// Requests may wait in the store.
     inbox: bool,
     /// The chain may still believe that the cluster is silent.
@@ -112,6 +114,7 @@ impl Job {
             call: None,
             observe_at: now,
             tick_after: now,
+            returned: true,
             inbox,
             silent: true,
             warned: false,
@@ -326,23 +329,25 @@ impl Job {
     }
 
     async fn advance(&mut self, inputs: &[Input], now: Time) -> Result<(), DriverError> {
-        if inputs.is_empty() && !self.inbox {
+        if inputs.is_empty() && !self.inbox && !self.returned {
             return Ok(());
         }
         let shared = Arc::clone(&self.shared);
         let Ok(_permit) = shared.steps.acquire().await else { return Err(DriverError::NotLeader) };
         let requests = self.requests().await.map_err(|source| self.failed(source))?;
-        if inputs.is_empty() && requests.is_empty() {
+        // Before all else, whatever it is: no limit is judged by what nobody could tell.
+        let returned = std::mem::take(&mut self.returned).then_some(Input::Returned);
+        if inputs.is_empty() && requests.is_empty() && returned.is_none() {
             return Ok(());
         }
-        self.shared.counts.found(inputs.len() + requests.len());
+        self.shared.counts.found(inputs.len() + requests.len() + returned.iter().len());
         let asked: Vec<_> = requests
             .iter()
             .map(|waiting| Input::Request { request: waiting.request.clone(), by: waiting.by.clone() })
             .collect();
         for _ in 0..OVERTAKEN {
             // A person's stop wins over a recovery that the same step would begin.
-            let draft = Draft::of(&self.chain(), asked.iter().chain(inputs), now);
+            let draft = Draft::of(&self.chain(), returned.iter().chain(&asked).chain(inputs), now);
             if draft.is_empty() && requests.is_empty() {
                 return Ok(());
             }
@@ -365,6 +370,7 @@ impl Job {
                 }
             }
         }
+        self.returned = returned.is_some();
         Err(DriverError::NotTaken { job_id: self.job_id.clone() })
     }
 
@@ -418,7 +424,8 @@ impl Job {
             }
         }
         let now = self.shared.clock.now();
-        (self.inbox, self.silent, self.observe_at, self.tick_after) = (true, true, now, now);
+        (self.returned, self.inbox, self.silent) = (true, true, true);
+        (self.observe_at, self.tick_after) = (now, now);
         Flow::GoOn
     }
 

@@ -7,7 +7,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -41,12 +41,29 @@ const LONG_MICROS: u64 = 30_000_000;
 /// A clock that runs a hundred times faster, so that back-offs and leases are waited for and not faked.
 pub struct FastClock {
     begun: Instant,
+    speed: u32,
+    skipped: AtomicI64,
     breaks: AtomicBool,
 }
 
 impl FastClock {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { begun: Instant::now(), breaks: AtomicBool::new(false) })
+        Self::with(SPEED)
+    }
+
+    /// As fast as the machine's, for what has to happen within some time.
+    pub fn slow() -> Arc<Self> {
+        Self::with(1)
+    }
+
+    fn with(speed: u32) -> Arc<Self> {
+        let (skipped, breaks) = (AtomicI64::new(0), AtomicBool::new(false));
+        Arc::new(Self { begun: Instant::now(), speed, skipped, breaks })
+    }
+
+    /// Time passes at once. Whoever sleeps already is not woken.
+    pub fn skip(&self, seconds: i64) {
+        self.skipped.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
     }
 
     /// The next task that means to sleep for long panics: only those of jobs that wait do.
@@ -62,14 +79,14 @@ impl FastClock {
 
 impl Clock for FastClock {
     fn now(&self) -> Time {
-        let micros = self.begun.elapsed().as_micros() as i64 * i64::from(SPEED);
-        Time(1_767_225_600_000_000 + micros)
+        let micros = self.begun.elapsed().as_micros() as i64 * i64::from(self.speed);
+        Time(1_767_225_600_000_000 + micros + self.skipped.load(Ordering::SeqCst))
     }
 
     fn sleep_until(&self, at: Time) -> BoxFuture<'static, ()> {
         let micros = at.micros().saturating_sub(self.now().micros()).max(0) as u64;
         assert!(micros < LONG_MICROS || !self.breaks.swap(false, Ordering::SeqCst), "a task of a job breaks");
-        Box::pin(tokio::time::sleep(Duration::from_micros(micros) / SPEED))
+        Box::pin(tokio::time::sleep(Duration::from_micros(micros) / self.speed))
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     chain::{testing::*, *},
     failure::{FailureType::AppError, Phase},
-    record::{AttemptResult, Cost, Ledger, ProofVerdict},
+    record::{Action, AttemptResult, Cost, Ledger, ProofVerdict},
     sync::{Point, ReportBody},
 };
 
@@ -218,4 +218,102 @@ fn whichever_replica_is_heard_first_the_time_went_to_the_same() {
         assert_eq!(seconds, [20.0, 6.0, 10.0 + 574.0, 3000.0], "started before: {is_started}");
         assert_eq!(told, told_late([1, 0], is_started), "started before: {is_started}");
     }
+}
+
+/// The server comes back after so many seconds and looks at the cluster.
+fn back_after(world: &mut World, seconds: i64) {
+    world.now = later(world.now, seconds);
+    world.give(Input::Returned).placed(&[]);
+}
+
+/// An attempt of two replicas that has its resources, `ready` of them heard, when the server goes for an hour.
+fn away_at_the_start(ready: usize) -> World {
+    let mut world = World::new(full(2, 2));
+    let task_id = world.task();
+    world.give(Input::Created { task_id }).placed(&[]);
+    for index in 0..ready {
+        world.report(index, ReportBody::Ready);
+    }
+    back_after(&mut world, 3600);
+    world
+}
+
+#[test]
+fn a_start_that_nobody_could_hear_is_no_failure() {
+    for ready in 0..=2 {
+        let mut world = away_at_the_start(ready);
+        for index in ready..2 {
+            world.after(20.0).report(index, ReportBody::Ready);
+        }
+        world.after(19.0).report(0, ReportBody::Started).report(1, ReportBody::Started);
+        assert_eq!(world.state().0, State::Running, "{ready} were ready");
+        world.steps(1, 10).after(limits::START_SECONDS as f64);
+        assert!(world.incidents().is_empty(), "{ready} were ready");
+    }
+}
+
+#[test]
+fn agents_that_are_not_heard_after_a_return_fail_the_start() {
+    for ready in 0..=2 {
+        let mut world = away_at_the_start(ready);
+        assert_eq!(world.chain.wake_at(), Some(world.now.plus_seconds(limits::RETURN_SECONDS)));
+        world.after(limits::RETURN_SECONDS as f64 - 1.0);
+        assert_eq!(world.state().0, State::Starting, "one second early");
+        world.after(1.0).after(limits::STOP_SECONDS as f64);
+        let fault = &world.incidents()[0].fault;
+        assert!(fault.contains("started no process within 600 s"), "{ready} were ready: {fault}");
+    }
+}
+
+#[test]
+fn steps_that_nobody_could_hear_were_made() {
+    for is_heard in [true, false] {
+        let mut world = World::new(full(1, 2));
+        world.up();
+        let started_at = world.now;
+        back_after(&mut world, 2400);
+        world.after(59.0);
+        if is_heard {
+            world.report(0, points(started_at, 1, 2400));
+        }
+        world.after(1.0);
+        let silent = world.events().iter().any(|event| event.text.contains("made no step"));
+        assert_eq!(silent, !is_heard);
+        // What was said once is not taken back.
+        back_after(&mut world, 10);
+        let want = if is_heard { ProofVerdict::StartedFresh } else { ProofVerdict::NoProgress };
+        let verdict = world.chain.attempt.launch.record(world.now).proof.verdict;
+        assert_eq!(verdict, want);
+    }
+}
+
+#[test]
+fn a_stop_that_nobody_could_hear_is_waited_for() {
+    for (is_heard, want) in [(true, Action::RestartInPlace), (false, Action::Resubmit)] {
+        let mut world = World::new(full(2, 2));
+        world.up().steps(1, 10);
+        let evidence = world.line(0, AppError, "ValueError: bad batch");
+        world.exit(0, 1, evidence).report(0, ReportBody::Stopped);
+        back_after(&mut world, 600);
+        assert!(world.incidents().is_empty(), "the other's word may be the cause");
+        world.after(limits::RETURN_SECONDS as f64 - 1.0);
+        if is_heard {
+            world.report(1, ReportBody::Stopped);
+        }
+        world.after(1.0);
+        assert_eq!(world.actions(), [want]);
+    }
+}
+
+#[test]
+fn a_removal_that_may_not_have_been_asked_for_is_not_forced_at_once() {
+    let mut world = World::new(full(1, 2));
+    world.up().ask(Request::Stop { force: false });
+    let is_forced =
+        |world: &World| matches!(world.chain.pending_effects()[..], [Effect::Delete { force: true, .. }]);
+    back_after(&mut world, 3600);
+    world.after(limits::STOP_SECONDS as f64 - 1.0);
+    assert!(!is_forced(&world), "one second early");
+    world.after(1.0);
+    assert!(is_forced(&world));
 }

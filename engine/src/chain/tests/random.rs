@@ -151,6 +151,7 @@ fn random_input(dice: &mut Dice, world: &World, sequence: &mut u64) -> Input {
             Input::Silent { task_id, replica: dice.chance(80).then(|| world.name(index)), since: world.now }
         }
         16 => Input::Heard { task_id, replica: dice.chance(80).then(|| world.name(index)) },
+        17 if dice.chance(50) => Input::Returned,
         _ => {
             // Some are repeated, some come out of order, some are of another launch.
             *sequence += 1;

@@ -163,7 +163,7 @@ fn no_attempt(id: &TaskId) -> AppError {
 }
 
 /// The border between the store's words and people's: what a person can mend is told, all else is logged and hidden.
-fn failed(error: StoreError) -> AppError {
+pub(crate) fn failed(error: StoreError) -> AppError {
     match error {
         StoreError::Cursor { .. } => {
             AppError::Invalid { errors: vec![FieldError::new("cursor", error.to_string())] }

@@ -95,8 +95,7 @@ async fn run(answers: &Answers, request: Request, next: Next) -> Result<Response
     let text = format!("{}\n{}\n{}", key.caller, key.route, key.key);
     parts.extensions.insert(Mark(Sha256::digest(text.as_bytes()).into()));
     let body = extract::body(Request::from_parts(parts.clone(), body)).await?;
-    let claim = answers.claim(&key, &secrets::fingerprint(&body)).await;
-    match claim.map_err(|error| sessions::failed(&error))? {
+    match answers.claim(&key, &secrets::fingerprint(&body)).await? {
         Claim::Answered(kept) => Ok(replay(kept)),
         Claim::Busy => Err(Problem::new(
             StatusCode::CONFLICT,

@@ -9,7 +9,7 @@ use engine::job::FieldError;
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
-use crate::request_id;
+use crate::{request_id, service, store::StoreError};
 
 /// A refusal or failure, on its way to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +100,12 @@ impl Problem {
     /// The server is not able to answer now.
     pub fn busy(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "The server is busy", detail)
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        service::failed(error).into()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use http::header;
+use server::store;
 
 use crate::support::{Server, json, request};
 
@@ -105,6 +106,25 @@ async fn an_idempotency_key_makes_one_job_of_many_requests() {
     let refused = send("k3", "{}").await;
     assert_eq!(send("k3", "{}").await.text, refused.text);
     assert_eq!(send(&"k".repeat(256), body).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_key_that_a_full_disk_has_no_room_for_is_told_so() {
+    let server = Server::new().await;
+    let mut tx = server.store.write().await.unwrap();
+    // As large as it is now and no page more, until this connection is given up.
+    sqlx::query("PRAGMA max_page_count = 1").execute(&mut *tx).await.unwrap();
+    store::commit(tx).await.unwrap();
+    for number in 0..1_000 {
+        // A body that changes nothing, so that only the key takes room.
+        let mut sent = json("POST", "/api/v1/jobs", "{}");
+        sent.headers_mut().insert("idempotency-key", format!("{number:0>200}").parse().unwrap());
+        let answer = server.send(sent).await;
+        if answer.status != 422 {
+            return insta::assert_snapshot!(answer.problem());
+        }
+    }
+    panic!("there is always room");
 }
 
 #[tokio::test]

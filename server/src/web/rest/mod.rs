@@ -61,7 +61,9 @@ impl IntoResponses for Refusals {
     fn responses() -> std::collections::BTreeMap<String, RefOr<ApiResponse>> {
         let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ProblemBody"))).build();
         let refusal = ResponseBuilder::new()
-            .description("Refused or failed: 400, 401, 403, 404, 405, 409, 413, 415, 422, 429, 500 or 503")
+            .description(
+                "Refused or failed: 400, 401, 403, 404, 405, 409, 413, 415, 422, 429, 500, 503 or 507",
+            )
             .content("application/problem+json", body)
             .build();
         [("default".to_owned(), RefOr::T(refusal))].into()

@@ -7,11 +7,7 @@ use axum::{
 use http::StatusCode;
 
 use super::text;
-use crate::web::{
-    WebState,
-    problem::Problem,
-    sessions::{self, Asks},
-};
+use crate::web::{WebState, problem::Problem, sessions::Asks};
 
 /// The process answers. Says nothing about the database, so that a supervisor does not restart what a restart cannot cure.
 pub async fn healthz() -> &'static str {
@@ -37,7 +33,7 @@ pub async fn metrics(
     let Some(handle) = &state.metrics else {
         return Err(Problem::not_found("This server collects no metrics."));
     };
-    state.service.measure().await.map_err(|error| sessions::failed(&error))?;
+    state.service.measure().await?;
     Ok(text("text/plain; version=0.0.4; charset=utf-8", handle.render()))
 }
 

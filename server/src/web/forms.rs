@@ -199,6 +199,7 @@ async fn login(State(state): State<WebState>, form: Form) -> Response {
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "too-much", "Too many attempts", why.to_string())
                 .into_response()
         }
+        Err(SignInError::Database(error)) => Problem::from(error).into_response(),
         Err(error) => sessions::failed(&error).into_response(),
     }
 }
@@ -208,7 +209,7 @@ async fn logout(State(state): State<WebState>, form: Form) -> Response {
         Ok(cookie) => {
             (AppendHeaders([(header::SET_COOKIE, cookie)]), Redirect::to(paths::LOGIN)).into_response()
         }
-        Err(error) => sessions::failed(&error).into_response(),
+        Err(error) => Problem::from(error).into_response(),
     }
 }
 

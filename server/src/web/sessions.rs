@@ -42,7 +42,7 @@ pub struct Access {
     /// Once true it stays true: accounts are not removed while the server runs.
     has_account: AtomicBool,
     failures: Mutex<HashMap<(IpAddr, String), Failures>>,
-    checks: Semaphore,
+    checks: Arc<Semaphore>,
     /// Checked where there is no such account, so that the time does not tell.
     nobody: String,
 }
@@ -89,7 +89,7 @@ impl Access {
             secure,
             has_account: AtomicBool::new(false),
             failures: Mutex::default(),
-            checks: Semaphore::new(limits::PASSWORD_CHECKS),
+            checks: Arc::new(Semaphore::new(limits::PASSWORD_CHECKS)),
             nobody: secrets::hash_password(&secrets::new_secret()?)?,
         })
     }
@@ -148,20 +148,22 @@ impl Access {
     pub async fn sign_in(&self, name: &str, password: String, from: IpAddr) -> Result<String, SignInError> {
         let now = self.clock.now();
         let key = (from, name.chars().take(64).collect::<String>());
-        // Counted before it is checked and taken back if it was right: guesses made side by side do not slip past the limit.
-        self.count_try(&key, now)?;
+        let mut one = self.begin_try(key, now)?;
         let known = accounts::password_hash(&mut *self.store.read().await?, name).await?;
         let exists = known.is_some();
         let stored = known.unwrap_or_else(|| self.nobody.clone());
-        let permit = self.checks.acquire().await.map_err(|_| SignInError::Stopping)?;
-        let right = tokio::task::spawn_blocking(move || secrets::verify_password(&password, &stored))
-            .await
-            .map_err(|_| SignInError::Stopping)??;
-        drop(permit);
+        let place = Arc::clone(&self.checks).acquire_owned().await.map_err(|_| SignInError::Stopping)?;
+        // A check goes on when nobody waits for it any more, and keeps its place until it ends.
+        let check = move || {
+            let _place = place;
+            secrets::verify_password(&password, &stored)
+        };
+        let right = tokio::task::spawn_blocking(check).await.map_err(|_| SignInError::Stopping)??;
         if !(right && exists) {
+            one.is_wrong = true;
             return Err(SignInError::Wrong);
         }
-        self.lock_failures().remove(&key);
+        self.lock_failures().remove(&one.key);
         // Always a new id: one that was planted before signing in is worth nothing.
         let id = secrets::new_secret()?;
         let ends = now.plus_seconds(limits::SESSION_SECONDS);
@@ -205,10 +207,11 @@ impl Access {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count_try(&self, key: &(IpAddr, String), now: Time) -> Result<(), SignInError> {
+    /// Counts a try before it is known how it ends, so that guesses made side by side do not slip past the limit.
+    fn begin_try(&self, key: (IpAddr, String), now: Time) -> Result<Try<'_>, SignInError> {
         let mut failures = self.lock_failures();
         failures.retain(|_, past| now.seconds_since(past.since) < limits::SIGN_IN_WINDOW_SECONDS as f64);
-        if failures.len() >= limits::SIGN_IN_REMEMBERED && !failures.contains_key(key) {
+        if failures.len() >= limits::SIGN_IN_REMEMBERED && !failures.contains_key(&key) {
             // Somebody tries many names. The oldest goes, so that nobody can wipe out a count that stands against him now.
             let oldest = failures.iter().min_by_key(|(_, past)| past.since).map(|(key, _)| key.clone());
             oldest.map(|key| failures.remove(&key));
@@ -219,7 +222,33 @@ impl Access {
             return Err(SignInError::TooMany { minutes: (left / 60.0).ceil() as u64 });
         }
         past.count += 1;
-        Ok(())
+        let since = past.since;
+        Ok(Try { access: self, key, since, is_wrong: false })
+    }
+}
+
+/// A try that is counted. Unless the password turns out to be wrong it is taken back, also where nobody waits for its end any more:
+/// a database that fails locks nobody out.
+struct Try<'a> {
+    access: &'a Access,
+    key: (IpAddr, String),
+    /// Which count holds it; a later one has nothing to do with it.
+    since: Time,
+    is_wrong: bool,
+}
+
+impl Drop for Try<'_> {
+    fn drop(&mut self) {
+        if self.is_wrong {
+            return;
+        }
+        let mut failures = self.access.lock_failures();
+        if let Some(past) = failures.get_mut(&self.key).filter(|past| past.since == self.since) {
+            past.count = past.count.saturating_sub(1);
+            if past.count == 0 {
+                failures.remove(&self.key);
+            }
+        }
     }
 }
 
@@ -234,7 +263,7 @@ pub async fn identify(State(access): State<Arc<Access>>, mut request: Request, n
             request.extensions_mut().insert(Who(caller));
             next.run(request).await
         }
-        Err(error) => failed(&error).into_response(),
+        Err(error) => Problem::from(error).into_response(),
     }
 }
 
@@ -261,7 +290,7 @@ pub fn address(parts: &Parts) -> IpAddr {
         .map_or(IpAddr::from([127, 0, 0, 1]), |ConnectInfo(address)| address.ip())
 }
 
-/// Logs a failure of the database at this border and hides its words.
+/// Logs a failure at this border and hides its words; one of the database becomes a [`Problem`] by itself.
 pub fn failed(error: &dyn std::error::Error) -> Problem {
     let id = request_id::current();
     let cause = error.source().map(ToString::to_string).unwrap_or_default();

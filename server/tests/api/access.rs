@@ -1,8 +1,9 @@
 //! Who gets in, and what foreign pages cannot do.
 
 use axum::body::Body;
+use futures::FutureExt;
 use http::{StatusCode, header};
-use server::config::PublicUrl;
+use server::{config::PublicUrl, store};
 
 use crate::support::{Answer, Server, Setup, json, request};
 
@@ -106,6 +107,33 @@ async fn a_wrong_name_and_a_wrong_password_look_the_same_and_do_not_go_on_for_ev
     let answer = sign_in(&server, "ada", "correct horse").await;
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(answer.header("set-cookie"), "");
+}
+
+#[tokio::test]
+async fn only_wrong_passwords_count_as_failed_attempts() {
+    let server = Server::new().await;
+    server.account("ada").await;
+    let status = async || sign_in(&server, "ada", "correct horse").await.status;
+    assert_eq!(status().await, StatusCode::SEE_OTHER);
+    let alter = async |sql: &'static str| {
+        let mut tx = server.store.write().await.unwrap();
+        sqlx::query(sql).execute(&mut *tx).await.unwrap();
+        store::commit(tx).await.unwrap();
+    };
+    alter("ALTER TABLE account RENAME TO away").await;
+    for _ in 0..12 {
+        assert_eq!(status().await, StatusCode::INTERNAL_SERVER_ERROR, "the database fails");
+    }
+    alter("ALTER TABLE away RENAME TO account").await;
+    for _ in 0..12 {
+        let left = sign_in(&server, "ada", "correct horse").now_or_never();
+        assert!(left.is_none(), "nobody waits for its end");
+    }
+    for _ in 0..9 {
+        assert_ne!(sign_in(&server, "ada", "wrong horse").await.status, StatusCode::TOO_MANY_REQUESTS);
+    }
+    let answer = sign_in(&server, "ada", "correct horse").await;
+    assert!(!answer.header("set-cookie").is_empty(), "{} {}", answer.status, answer.text);
 }
 
 #[tokio::test]

@@ -150,15 +150,23 @@ impl Hub {
         attempt.rendezvous.subscribe()
     }
 
-    async fn report_heard(&self, job: &JobId, task: &TaskId, replica: &ReplicaName) -> Result<(), SyncError> {
+    /// Tells the chain that a replica is heard again. It counts as silent until that is committed, so that whatever fails or is cut off
+    /// meanwhile, the next sync tells it.
+    async fn report_heard(
+        &self,
+        job: &JobId,
+        task: &TaskId,
+        replica: &ReplicaName,
+    ) -> Result<(), ChainsError> {
         let was_silent = self
             .attempts()
-            .get_mut(task)
-            .and_then(|attempt| attempt.heard.get_mut(replica))
-            .is_some_and(|heard| std::mem::take(&mut heard.silent));
+            .get(task)
+            .and_then(|attempt| attempt.heard.get(replica))
+            .is_some_and(|heard| heard.silent);
         if was_silent {
             let input = Input::Heard { task_id: task.clone(), replica: Some(replica.clone()) };
             self.chains.input(job, vec![input]).await?;
+            self.set_silent(task, replica, false);
         }
         Ok(())
     }
@@ -206,9 +214,10 @@ impl Hub {
         }
     }
 
-    /// Tells each chain once which replicas of its live attempt have not been heard. What could not be told is told by the next look.
+    /// Tells each chain once which replicas of its live attempt have not been heard, and forgets attempts that are over. What could not
+    /// be told is told by the next look.
     pub(super) async fn report_silence(&self) {
-        for (task, replica, since) in self.overdue() {
+        for (task, untold) in self.overdue() {
             let Some(job) = task.job_id() else { continue };
             let live = match self.chains.subscribe(&job).await {
                 Ok(chain) => chain.borrow().live_task() == Some(&task),
@@ -216,36 +225,57 @@ impl Hub {
                 Err(ChainsError::NotNow(_)) => continue,
             };
             if !live {
-                // It is over: its agents have nothing left to say.
+                // Its agents have nothing left to say.
                 self.attempts().remove(&task);
                 continue;
             }
-            self.set_silent(&task, &replica, true);
-            let input = Input::Silent { task_id: task.clone(), replica: Some(replica.clone()), since };
-            if let Err(error) = self.chains.input(&job, vec![input]).await {
-                tracing::debug!(%job, %error, "could not report a silent replica");
-                self.set_silent(&task, &replica, false);
-            } else if self.heard_at(&task, &replica).is_some_and(|at| at > since) {
-                // Heard meanwhile, and that may have been committed first.
-                let input = Input::Heard { task_id: task, replica: Some(replica) };
-                if let Err(error) = self.chains.input(&job, vec![input]).await {
-                    tracing::debug!(%job, %error, "could not report that a replica is heard again");
+            for (replica, since) in untold {
+                if let Err(error) = self.report_silent(&job, &task, &replica, since).await {
+                    tracing::debug!(%job, %replica, %error, "could not report who is silent");
                 }
             }
         }
     }
 
-    /// Replicas that were not heard for long and whose chain does not know it.
-    fn overdue(&self) -> Vec<(TaskId, ReplicaName, Time)> {
-        let now = self.clock.now();
-        let attempts = self.attempts();
-        let mut overdue = Vec::new();
-        for (task, attempt) in attempts.iter() {
-            let late = |heard: &Heard| !heard.silent && now >= heard.at.plus_seconds(SILENT_AFTER_SECONDS);
-            let replicas = attempt.heard.iter().filter(|(_, heard)| late(heard));
-            overdue.extend(replicas.map(|(replica, heard)| (task.clone(), replica.clone(), heard.at)));
+    async fn report_silent(
+        &self,
+        job: &JobId,
+        task: &TaskId,
+        replica: &ReplicaName,
+        since: Time,
+    ) -> Result<(), ChainsError> {
+        self.set_silent(task, replica, true);
+        let input = Input::Silent { task_id: task.clone(), replica: Some(replica.clone()), since };
+        if let Err(error) = self.chains.input(job, vec![input]).await {
+            self.set_silent(task, replica, false);
+            return Err(error);
         }
+        if self.heard_at(task, replica).is_some_and(|at| at > since) {
+            // Heard meanwhile, and that may have been committed first.
+            self.set_silent(task, replica, true);
+            self.report_heard(job, task, replica).await?;
+        }
+        Ok(())
+    }
+
+    /// Attempts with replicas that were not heard for long, and those of them whose chain does not know it.
+    fn overdue(&self) -> Vec<(TaskId, Vec<(ReplicaName, Time)>)> {
+        let now = self.clock.now();
+        let late = |heard: &Heard| now >= heard.at.plus_seconds(SILENT_AFTER_SECONDS);
+        let attempts = self.attempts();
+        let overdue = attempts.iter().filter(|(_, attempt)| attempt.heard.values().any(late));
         overdue
+            .map(|(task, attempt)| {
+                let untold = attempt.heard.iter().filter(|(_, heard)| late(heard) && !heard.silent);
+                (task.clone(), untold.map(|(replica, heard)| (replica.clone(), heard.at)).collect())
+            })
+            .collect()
+    }
+
+    /// How many attempts are known.
+    #[cfg(test)]
+    pub(super) fn known(&self) -> usize {
+        self.attempts().len()
     }
 
     fn set_silent(&self, task: &TaskId, replica: &ReplicaName, silent: bool) {

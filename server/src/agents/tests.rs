@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -31,6 +31,8 @@ struct OneJob {
     chain: watch::Sender<Arc<Chain>>,
     inputs: Mutex<Vec<Input>>,
     now: AtomicI64,
+    /// Commits that are still to fail.
+    failures: AtomicU32,
 }
 
 impl Clock for OneJob {
@@ -46,6 +48,11 @@ impl Chains for OneJob {
     }
 
     async fn input(&self, _: &JobId, inputs: Vec<Input>) -> Result<(), ChainsError> {
+        let fails =
+            self.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if fails.is_ok() {
+            return Err(ChainsError::NotNow(anyhow::anyhow!("the database does not answer")));
+        }
         for input in inputs {
             let now = self.now();
             self.chain.send_modify(|chain| *chain = Arc::new(advance(chain, &input, now).chain));
@@ -80,6 +87,7 @@ impl World {
             chain: watch::Sender::new(Arc::new(chain)),
             inputs: Mutex::default(),
             now: AtomicI64::new(1_000_000),
+            failures: AtomicU32::new(0),
         });
         let replicas = ["master-0", "worker-0"].map(|name| {
             let node = NodeName::new(format!("node-of-{name}")).unwrap();
@@ -271,39 +279,92 @@ async fn the_agent_of_a_job_that_is_gone_is_told_so() {
     assert!(matches!(world.sync(&hub, world.request("worker-0", 0, vec![])).await, Err(SyncError::Gone)));
 }
 
+/// Takes how often the chain was told that a replica is silent, and that it is heard.
+fn told(world: &World) -> (usize, usize) {
+    let inputs = std::mem::take(&mut *world.one.inputs.lock().unwrap());
+    let count = |wanted: fn(&Input) -> bool| inputs.iter().filter(|input| wanted(input)).count();
+    (
+        count(|input| matches!(input, Input::Silent { .. })),
+        count(|input| matches!(input, Input::Heard { .. })),
+    )
+}
+
+fn pass(world: &World, seconds: i64) {
+    world.one.now.fetch_add(seconds * 1_000_000, Ordering::Relaxed);
+}
+
+/// It is stopped and seen to be gone.
+async fn end(world: &World) {
+    let stop = Input::Request { request: engine::chain::Request::Stop { force: true }, by: "ada".into() };
+    let absent = Input::Observed { task_id: world.task.clone(), observation: Observation::Absent };
+    world.one.input(&world.one.job, vec![stop, absent]).await.unwrap();
+    told(world);
+}
+
 #[tokio::test]
 async fn a_silent_replica_is_told_once_while_its_attempt_lives_and_again_when_it_is_heard() {
     let world = World::new().await;
     let hub = world.hub();
     world.sync(&hub, world.request("worker-0", 0, vec![ready(1)])).await.unwrap();
-    let told = || {
-        let inputs = std::mem::take(&mut *world.one.inputs.lock().unwrap());
-        let count = |wanted: fn(&Input) -> bool| inputs.iter().filter(|input| wanted(input)).count();
-        (
-            count(|input| matches!(input, Input::Silent { .. })),
-            count(|input| matches!(input, Input::Heard { .. })),
-        )
-    };
-    assert_eq!(told(), (0, 1), "what an earlier server told is not known");
-    let pass = |seconds: i64| world.one.now.fetch_add(seconds * 1_000_000, Ordering::Relaxed);
-    pass(59);
+    assert_eq!(told(&world), (0, 1), "what an earlier server told is not known");
+    pass(&world, 59);
     hub.report_silence().await;
-    assert_eq!(told(), (0, 0), "one second early");
-    pass(1);
+    assert_eq!(told(&world), (0, 0), "one second early");
+    pass(&world, 1);
     hub.report_silence().await;
     hub.report_silence().await;
-    assert_eq!(told(), (1, 0));
+    assert_eq!(told(&world), (1, 0));
     world.sync(&hub, world.request("worker-0", 0, vec![])).await.unwrap();
-    assert_eq!(told(), (0, 1));
-
-    // Stopped and seen to be gone: its agent ends and is missed by nobody.
-    let stop = Input::Request { request: engine::chain::Request::Stop { force: true }, by: "ada".into() };
-    let absent = Input::Observed { task_id: world.task.clone(), observation: Observation::Absent };
-    world.one.input(&world.one.job, vec![stop, absent]).await.unwrap();
-    told();
-    pass(60);
+    assert_eq!(told(&world), (0, 1));
+    end(&world).await;
+    pass(&world, 60);
     hub.report_silence().await;
-    assert_eq!(told(), (0, 0));
+    assert_eq!(told(&world), (0, 0), "its agent has ended and is missed by nobody");
+}
+
+#[tokio::test]
+async fn an_attempt_that_is_over_is_forgotten_whatever_was_told_of_its_replicas() {
+    for is_told in [false, true] {
+        let world = World::new().await;
+        let hub = world.hub();
+        for replica in ["master-0", "worker-0"] {
+            world.sync(&hub, world.request(replica, 0, vec![ready(1)])).await.unwrap();
+        }
+        told(&world);
+        pass(&world, 60);
+        if is_told {
+            hub.report_silence().await;
+            hub.report_silence().await;
+            assert_eq!((told(&world), hub.known()), ((2, 0), 1), "it lives, and they may come back");
+        }
+        end(&world).await;
+        hub.report_silence().await;
+        assert_eq!((told(&world), hub.known()), ((0, 0), 0), "told: {is_told}");
+    }
+}
+
+#[tokio::test]
+async fn what_could_not_be_committed_of_a_replica_is_told_by_the_next_occasion() {
+    let world = World::new().await;
+    let hub = world.hub();
+    let fail = || world.one.failures.store(1, Ordering::Relaxed);
+    let sync = async || world.sync(&hub, world.request("worker-0", 0, vec![])).await;
+    fail();
+    assert!(matches!(sync().await, Err(SyncError::NotNow(_))));
+    sync().await.unwrap();
+    assert_eq!(told(&world), (0, 1));
+    sync().await.unwrap();
+    assert_eq!(told(&world), (0, 0), "once");
+    pass(&world, 60);
+    fail();
+    hub.report_silence().await;
+    assert_eq!(told(&world), (0, 0));
+    hub.report_silence().await;
+    assert_eq!(told(&world), (1, 0));
+    fail();
+    assert!(sync().await.is_err());
+    sync().await.unwrap();
+    assert_eq!(told(&world), (0, 1));
 }
 
 /// The rest of it never comes.
@@ -319,29 +380,44 @@ fn send(router: &Router, request: Request) -> tokio::task::JoinHandle<StatusCode
     )
 }
 
+/// Replicas that send slowly, of all kinds, in tasks of their own.
+fn slow(world: &World, router: &Router, count: usize) -> Vec<tokio::task::JoinHandle<StatusCode>> {
+    let token = world.token("worker-0");
+    let lengths = [Some(100), Some(1_000_000), None].into_iter().cycle().take(count);
+    lengths.map(|length| send(router, world.posted("worker-0", &token, length, endless()))).collect()
+}
+
 #[tokio::test]
-async fn many_who_send_slowly_keep_no_one_waiting_and_lose_their_places() {
+async fn many_who_send_slowly_keep_no_one_waiting() {
+    let world = World::new().await;
+    let limits = Limits {
+        small_bytes: 64 * 1024,
+        large_bodies: 2,
+        body_time: Duration::from_secs(24 * 3600),
+        polls: 100,
+    };
+    let router = routes(Door::new(world.hub(), limits));
+    let slow = slow(&world, &router, 600);
+    let small = world.body(&world.request("worker-0", 0, vec![ready(1)]));
+    let honest = world.posted("worker-0", &world.token("worker-0"), Some(small.len()), Body::from(small));
+    // All places for large bodies are taken and 400 wait for one: a sync as they nearly all are passes them.
+    let answer = tokio::time::timeout(HOLD, send(&router, honest)).await;
+    assert_eq!(answer.expect("it did not wait for them").unwrap(), StatusCode::OK);
+    assert!(slow.iter().all(|slow| !slow.is_finished()), "they all still hold what they have");
+}
+
+#[tokio::test]
+async fn whoever_sends_slowly_loses_its_place() {
     let world = World::new().await;
     let limits =
-        Limits { small_bytes: 64 * 1024, large_bodies: 2, body_time: Duration::from_millis(500), polls: 100 };
+        Limits { small_bytes: 64 * 1024, large_bodies: 2, body_time: Duration::from_millis(50), polls: 100 };
     let router = routes(Door::new(world.hub(), limits));
-    let token = world.token("worker-0");
-    let slow: Vec<_> = [Some(100), Some(1_000_000), None]
-        .into_iter()
-        .cycle()
-        .take(600)
-        .map(|length| send(&router, world.posted("worker-0", &token, length, endless())))
-        .collect();
-    let small = || world.body(&world.request("worker-0", 0, vec![ready(1)]));
-    let honest = || world.posted("worker-0", &token, Some(small().len()), Body::from(small()));
-    // All places for large bodies are taken and 400 wait for one: a sync as they nearly all are passes them.
-    assert_eq!(send(&router, honest()).await.unwrap(), StatusCode::OK);
-    assert!(slow.iter().any(|slow| !slow.is_finished()), "it did not wait for them");
-    for slow in slow {
+    for slow in slow(&world, &router, 12) {
         assert_eq!(slow.await.unwrap(), StatusCode::REQUEST_TIMEOUT);
     }
-    // One that does not say its length finds a place again.
-    let unmeasured = world.posted("worker-0", &token, None, Body::from(small()));
+    // One that does not say its length finds a place again, and is there at once.
+    let body = Body::from(world.body(&world.request("worker-0", 0, vec![ready(1)])));
+    let unmeasured = world.posted("worker-0", &world.token("worker-0"), None, body);
     assert_eq!(send(&router, unmeasured).await.unwrap(), StatusCode::OK);
 }
 

@@ -52,6 +52,13 @@ impl Slots {
         }
     }
 
+    /// Takes back what [`Self::take`] took.
+    pub(super) fn give(&mut self, node: &NodeName, slots: u32) {
+        if let Some(free) = self.free.get_mut(node) {
+            *free = free.saturating_add(slots).min(self.each);
+        }
+    }
+
     pub(super) fn free_on(&self, node: &NodeName) -> u32 {
         self.free.get(node).copied().unwrap_or(0)
     }
@@ -152,6 +159,17 @@ mod tests {
 
     fn placed(slots: &mut Slots, wanted: &Wanted) -> Option<Vec<String>> {
         slots.place(wanted).map(|nodes| nodes.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn what_is_given_back_is_free_again_and_never_more_than_there_is() {
+        let node = NodeName::new("node-1").unwrap();
+        let mut slots = Slots::new(std::slice::from_ref(&node), 4);
+        slots.take(&node, 3);
+        slots.give(&node, 2);
+        assert_eq!(slots.free_on(&node), 3);
+        slots.give(&node, 2);
+        assert_eq!(slots.free_on(&node), 4);
     }
 
     #[test]

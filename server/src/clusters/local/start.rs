@@ -11,7 +11,7 @@ use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::MutexGuard;
 
 use super::{
-    LocalCluster, LocalError, State,
+    LocalCluster, State,
     disk::Attempt,
     place::{self, Slots},
     replica,
@@ -51,14 +51,12 @@ impl LocalCluster {
             let Some(entry) = state.attempts.get_mut(&task) else { continue };
             position += 1;
             let wanted = place::Wanted::of(&entry.attempt.order.spec, &entry.attempt.order.plan);
-            let before = slots.clone();
             let placement = if blocked { None } else { slots.place(&wanted) };
             let waited_for = entry.attempt.queue.clone();
             match placement {
                 Some(placement) => {
                     entry.attempt.placement = wanted.replicas.iter().cloned().zip(placement).collect();
                     entry.attempt.queue = None;
-                    placed.push(task.clone());
                 }
                 None => {
                     let queue = slots.why(&wanted, position);
@@ -71,21 +69,29 @@ impl LocalCluster {
                     self.hint(&task);
                 }
             }
-            if let Err(error) = self.layout.write(&entry.attempt).await
-                && !entry.attempt.placement.is_empty()
-            {
-                // What is not written down must not run: a server that came back would not know it.
-                entry.attempt.placement.clear();
-                placed.pop();
-                slots = before;
-                state.unwritten = true;
-                let text = format!("it fits, but {}; it is tried again", cause(&error));
-                let queue = Queue { reason: QueueReason::Constraints, text, ..slots.why(&wanted, position) };
-                if waited_for.as_ref() != Some(&queue) {
-                    tracing::error!(task_id = %entry.attempt.task_id, error = cause(&error), "could not write an attempt down; it waits");
-                    self.hint(&task);
+            let written = self.layout.write(&entry.attempt).await;
+            let cause = written.err().map(|error| format!("{:#}", anyhow::Error::from(error)));
+            match (cause, entry.attempt.placement.is_empty()) {
+                (None, true) => {}
+                (None, false) => placed.push(task),
+                (Some(cause), true) => {
+                    tracing::warn!(task_id = %task, error = cause, "could not write down why an attempt waits; a server that starts finds it out again");
                 }
-                entry.attempt.queue = Some(queue);
+                (Some(cause), false) => {
+                    // What is not written down must not run: a server that came back would not know it.
+                    for node in std::mem::take(&mut entry.attempt.placement).values() {
+                        slots.give(node, wanted.slots);
+                    }
+                    state.unwritten = true;
+                    let text = format!("it fits, but {cause}; it is tried again");
+                    let queue =
+                        Queue { reason: QueueReason::Constraints, text, ..slots.why(&wanted, position) };
+                    if waited_for.as_ref() != Some(&queue) {
+                        tracing::error!(task_id = %task, error = cause, "could not write an attempt down; it waits");
+                        self.hint(&task);
+                    }
+                    entry.attempt.queue = Some(queue);
+                }
             }
         }
         placed
@@ -169,15 +175,4 @@ impl LocalCluster {
             }
         }
     }
-}
-
-/// An error with its causes, in one line.
-fn cause(error: &LocalError) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(why) = source {
-        text = format!("{text}: {why}");
-        source = why.source();
-    }
-    text
 }

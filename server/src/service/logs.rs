@@ -5,6 +5,7 @@ use app::{
     error::AppError,
 };
 use engine::{
+    chain::Chain,
     ids::{JobId, ReplicaName, TaskId},
     job::JobSpec,
     record::AttemptRecord,
@@ -31,7 +32,11 @@ impl Service {
         let read = tokio::task::spawn_blocking(move || reader.page(&owner, &of, &asked));
         let mut page = match read.await.map_err(|why| internal(&why.into()))? {
             Ok(page) => page,
-            Err(LogError::NotFound(missing)) => known.silent(query, missing)?,
+            Err(LogError::NotFound(missing)) => {
+                let mut conn = self.store.read().await.map_err(failed)?;
+                let chain = chain_of(&mut conn, &known.job, task).await?;
+                known.silent(chain.spec(), query, missing)?
+            }
             Err(other) => return Err(refused(other)),
         };
         let at_the_end = query.from.is_none() || page.lines.is_empty();
@@ -65,21 +70,20 @@ impl Service {
     async fn known(&self, task: &TaskId) -> Result<Known, AppError> {
         let mut conn = self.store.read().await.map_err(failed)?;
         let (job, attempt) = attempt_of(&mut conn, task).await?;
-        let stored = jobs::chain(&mut conn, &job).await.map_err(failed)?;
-        let chain = stored.ok_or_else(|| no_attempt(task))?.chain;
+        // The whole chain is read only where the attempt does not say itself that it goes on.
+        let may_run =
+            !attempt.state.is_terminal() || chain_of(&mut conn, &job, task).await?.live_task() == Some(task);
         let newest = launches::newest(&mut conn, &job, attempt.number).await.map_err(failed)?;
         let (newest, has_started) =
             newest.map_or((0, false), |launch| (launch.number, launch.started_at.is_some()));
-        let may_run = chain.live_task() == Some(task);
         let first = if has_started { newest } else { newest.saturating_sub(1) };
-        Ok(Known { spec: chain.spec().clone(), job, newest, prints_from: may_run.then_some(first) })
+        Ok(Known { job, newest, prints_from: may_run.then_some(first) })
     }
 }
 
 /// What is known of an attempt beside what it printed.
 struct Known {
     job: JobId,
-    spec: JobSpec,
     /// Its newest launch.
     newest: u32,
     /// The first launch that may still print; none once nothing of the attempt is left on its cluster. A launch that was asked to stop
@@ -90,11 +94,11 @@ struct Known {
 
 impl Known {
     /// The empty log of a replica that has printed nothing in a launch; an error where the attempt has no such replica or launch.
-    fn silent(&self, query: &LogQuery, missing: Missing) -> Result<LogPage, AppError> {
-        let name = |index| ReplicaName::of_index(self.spec.kind, index);
+    fn silent(&self, spec: &JobSpec, query: &LogQuery, missing: Missing) -> Result<LogPage, AppError> {
+        let name = |index| ReplicaName::of_index(spec.kind, index);
         let replica = query.replica.clone().unwrap_or_else(|| name(0));
         let launch = query.launch.unwrap_or(self.newest);
-        if launch > self.newest || (0..self.spec.replicas).all(|index| name(index) != replica) {
+        if launch > self.newest || (0..spec.replicas).all(|index| name(index) != replica) {
             return Err(refused(LogError::NotFound(missing)));
         }
         let Missing { replicas, mut launches, .. } = missing;
@@ -109,6 +113,11 @@ impl Known {
 
 async fn attempt_of(conn: &mut AnyConnection, task: &TaskId) -> Result<(JobId, AttemptRecord), AppError> {
     attempts::find(conn, task).await.map_err(failed)?.ok_or_else(|| no_attempt(task))
+}
+
+async fn chain_of(conn: &mut AnyConnection, job: &JobId, task: &TaskId) -> Result<Chain, AppError> {
+    let stored = jobs::chain(conn, job).await.map_err(failed)?;
+    Ok(stored.ok_or_else(|| no_attempt(task))?.chain)
 }
 
 fn refused(error: LogError) -> AppError {

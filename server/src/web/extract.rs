@@ -12,6 +12,9 @@ use serde_json::Value;
 
 use super::{limits, problem::Problem};
 
+/// Characters of a field's name and of what is wrong with it; both may hold what was sent.
+const MISFIT_CHARS: usize = 300;
+
 /// A JSON body. An empty one is an error; see [`OptionalJson`].
 #[derive(Debug)]
 pub struct ApiJson<T>(pub T);
@@ -135,7 +138,7 @@ fn misfit(field: &str, message: &str) -> Problem {
             Some(missing) => (format!("{field}.{missing}"), "is missing".to_owned()),
             None => (if field == "." { "body".to_owned() } else { field.to_owned() }, plain(message)),
         };
-    Problem::invalid(vec![FieldError::new(shorten(&field), shorten(&message))])
+    Problem::invalid(vec![FieldError::new(shorten(&field, MISFIT_CHARS), shorten(&message, MISFIT_CHARS))])
 }
 
 /// serde's words for a value that does not fit as a sentence without the names of Rust's types. What it says otherwise stays.
@@ -168,9 +171,9 @@ fn plain(message: &str) -> String {
     format!("{given} is not allowed. Use {wanted}.")
 }
 
-/// What clients sent comes back in errors, but not a megabyte of it.
-fn shorten(text: &str) -> String {
-    text.chars().take(300).collect()
+/// What clients sent comes back in errors, but not all of it.
+pub(super) fn shorten(text: &str, chars: usize) -> String {
+    text.chars().take(chars).collect()
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -14,7 +14,10 @@ use serde::{
     forward_to_deserialize_any,
 };
 
-use super::{limits, problem::Problem};
+use super::{extract::shorten, limits, problem::Problem};
+
+/// Characters of what was given that come back in a refusal; an address is read in one line.
+const GIVEN_CHARS: usize = 80;
 
 /// Parameters of a call. No text among them may be longer than [`limits::QUERY_CHARS`].
 pub trait Parameters: DeserializeOwned {
@@ -45,7 +48,7 @@ fn read<T: Parameters>(query: &str) -> Result<T, Vec<FieldError>> {
         return Err(wrong);
     }
     T::deserialize(Query(pairs)).map_err(|why| {
-        vec![FieldError::new(shorten(&why.name.unwrap_or_else(|| "query".to_owned())), why.text)]
+        vec![FieldError::new(shorten(&why.name.unwrap_or_else(|| "query".to_owned()), GIVEN_CHARS), why.text)]
     })
 }
 
@@ -53,7 +56,7 @@ fn read<T: Parameters>(query: &str) -> Result<T, Vec<FieldError>> {
 fn beyond<T: Parameters>(name: &str, value: &str) -> Option<FieldError> {
     if value.chars().count() > limits::QUERY_CHARS {
         let rule = format!("is longer than {} characters", limits::QUERY_CHARS);
-        return Some(FieldError::new(shorten(name), rule));
+        return Some(FieldError::new(shorten(name, GIVEN_CHARS), rule));
     }
     let (_, least, greatest) = T::NUMBERS.iter().find(|(number, ..)| *number == name)?;
     let fits = value.parse().is_ok_and(|number: u64| (*least..=*greatest).contains(&number));
@@ -65,13 +68,8 @@ fn refusal(given: &str, allowed: &str) -> String {
     if given.is_empty() {
         format!("is empty. Use {allowed}.")
     } else {
-        format!("{} is not allowed. Use {allowed}.", shorten(given))
+        format!("{} is not allowed. Use {allowed}.", shorten(given, GIVEN_CHARS))
     }
-}
-
-/// What clients sent comes back in errors, but not all of it.
-fn shorten(text: &str) -> String {
-    text.chars().take(80).collect()
 }
 
 /// Why a parameter was not understood.

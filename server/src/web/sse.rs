@@ -267,9 +267,6 @@ impl Source for AllFeed {
             }
         }
         for (id, generation, at) in changed {
-            if self.sent.get(&id).is_some_and(|(sent, _)| *sent >= generation) {
-                continue;
-            }
             self.sent.insert(id.clone(), (generation, at));
             self.since = self.since.max(at);
             let Some(head) = jobs::head(&mut conn, &id).await? else { continue };

@@ -159,3 +159,17 @@ async fn a_replica_that_has_printed_nothing_has_an_empty_log() {
     remove(&server, &job, &task).await;
     assert!(ask("replica=worker-0&launch=1").await.json()["next"].is_null());
 }
+
+#[tokio::test]
+async fn the_log_of_an_attempt_that_goes_on_is_read_without_its_chain() {
+    let server = Server::new().await;
+    let (job, task) = printed(&server, &["first"]).await;
+    keep(&server, &job, &task, 0, [Some(1), None]).await;
+    let mut tx = server.store.write().await.unwrap();
+    sqlx::query("UPDATE chain SET doc = 'not to be read'").execute(&mut *tx).await.unwrap();
+    store::commit(tx).await.unwrap();
+    for from in [1, 2] {
+        let page = server.get(&format!("/api/v1/tasks/{task}/logs?from={from}")).await.json();
+        assert_eq!(page["next"], 2, "{page}");
+    }
+}

@@ -200,7 +200,6 @@ pub async fn events(
     ApiPath(id): ApiPath<TaskId>,
     ApiQuery(params): ApiQuery<TaskEvents>,
 ) -> Result<Json<EventsPage>, Problem> {
-    let job = state.service.task(&caller, &id).await?.job_id;
-    let query = EventsQuery { kind: params.kind, task: Some(id), cursor: params.cursor, limit: params.limit };
-    Ok(Json(state.service.events(&caller, &job, &query).await?))
+    let query = EventsQuery { kind: params.kind, task: None, cursor: params.cursor, limit: params.limit };
+    Ok(Json(state.service.events_of_task(&caller, id, query).await?))
 }

@@ -175,30 +175,25 @@ impl LaunchProgress {
         self.resources = Some((at, ready));
     }
 
-    /// Points that a replica (by its index) printed. False where a lower one prints too: ranks print different losses, and only
+    /// A point that a replica (by its index) printed. False where a lower one prints too: ranks print different losses, and only
     /// the lowest one's make the curve.
-    pub fn take_points(&mut self, history: &mut History, replica: u32, points: &[Point]) -> bool {
-        if points.is_empty() {
-            return false;
-        }
+    pub fn take_point(&mut self, history: &mut History, replica: u32, point: &Point) -> bool {
         let speaks = self.speaker.is_none_or(|speaker| replica <= speaker);
         if speaks {
             self.speaker = Some(replica);
         }
-        for point in points {
-            if self.first.is_none() {
-                self.first = Some(point.clone());
-                self.training_at = self.estimate_training(history.pace);
-            }
-            if speaks {
-                self.take_loss(history, point);
-            }
-            self.take_pace(history, point);
-            self.caught_up_at = self.caught_up_at.or_else(|| self.find_caught_up());
-            self.last_step = self.last_step.max(Some(point.step));
-            history.reached = history.reached.max(Some(point.step));
-            history.total = point.total.or(history.total);
+        if self.first.is_none() {
+            self.first = Some(point.clone());
+            self.training_at = self.estimate_training(history.pace);
         }
+        if speaks {
+            self.take_loss(history, point);
+        }
+        self.take_pace(history, point);
+        self.caught_up_at = self.caught_up_at.or_else(|| self.find_caught_up());
+        self.last_step = self.last_step.max(Some(point.step));
+        history.reached = history.reached.max(Some(point.step));
+        history.total = point.total.or(history.total);
         speaks
     }
 

@@ -160,7 +160,7 @@ impl Turn {
         let chain = &mut self.chain;
         let progress = &mut chain.attempt.launch.progress;
         let before = progress.milestones();
-        let speaks = progress.take_points(&mut chain.history, replica, std::slice::from_ref(point));
+        let speaks = progress.take_point(&mut chain.history, replica, point);
         self.follow_use(before);
         self.follow_recovery();
         speaks

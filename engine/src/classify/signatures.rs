@@ -98,7 +98,7 @@ pub enum SignatureError {
     #[error("signature `{0}` is there twice: give each its own id")]
     Twice(String),
     /// The search would fall back to a slow one.
-    #[error("the stems are not {BUCKETS} groups of {GROUP}, as the vector search takes them")]
+    #[error("the stems are not at most {BUCKETS} groups of {GROUP}, as the vector search takes them")]
     Stems,
     /// The texts are too many.
     #[error("stems and needs cannot be compiled: {0}")]

@@ -1,6 +1,6 @@
 //! Finds a few texts in a line, with vector instructions where the processor has them.
 
-use aho_corasick::{AhoCorasick, Anchored, Input, MatchKind, packed};
+use aho_corasick::{AhoCorasick, Input, MatchKind, packed};
 
 /// Texts that the vector search takes at a time.
 pub(super) const MAX_TEXTS: usize = 64;
@@ -32,7 +32,7 @@ impl Texts {
     pub(super) fn find(&self, line: &[u8], at: usize) -> Option<aho_corasick::Match> {
         match &self.vector {
             Some(vector) => vector.find_in(line, (at..line.len()).into()),
-            None => self.automaton.find(Input::new(line).range(at..).anchored(Anchored::No)),
+            None => self.automaton.find(Input::new(line).range(at..)),
         }
     }
 

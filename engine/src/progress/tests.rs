@@ -13,7 +13,7 @@ fn history() -> History {
     let mut history = History::default();
     let mut launch = LaunchProgress::new(&history);
     for step in 1..=1000 {
-        launch.take_points(&mut history, 0, &[point(step, Some(10.0 - 9.0 * step as f64 / 1000.0))]);
+        launch.take_point(&mut history, 0, &point(step, Some(10.0 - 9.0 * step as f64 / 1000.0)));
     }
     launch.take_checkpoint(&mut history, &event(false, 900));
     history
@@ -25,7 +25,9 @@ fn next_launch(history: &mut History, loaded: Option<u64>, points: &[Point]) -> 
     if let Some(step) = loaded {
         launch.take_checkpoint(history, &event(true, step));
     }
-    launch.take_points(history, 0, points);
+    for point in points {
+        launch.take_point(history, 0, point);
+    }
     if let Some(last) = points.last() {
         launch.take_checkpoint(history, &event(false, last.step));
     }
@@ -76,7 +78,7 @@ fn the_first_launch_starts_fresh_and_one_without_a_step_makes_no_progress() {
     assert_eq!(launch.proof(false).verdict, ProofVerdict::Pending);
     assert_eq!(launch.proof(true).verdict, ProofVerdict::NoProgress);
     launch.take_resources(Time(0), 2);
-    launch.take_points(&mut history, 0, &[point(1, None)]);
+    launch.take_point(&mut history, 0, &point(1, None));
     assert_eq!(launch.proof(true).verdict, ProofVerdict::StartedFresh);
     let mut silent = LaunchProgress::new(&history);
     silent.end();

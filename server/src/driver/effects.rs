@@ -1,8 +1,9 @@
 //! Calls to clusters: the effects of a step, and looking at what there is.
 //!
 //! Each call runs in a task of its own, so that it goes on whatever its job waits for, a database that is away included, and is
-//! never dropped half-way because something else is new. Only a server that has lost the lead drops its calls: what it does not
-//! do any more its successor does. One that stops lets them end; their answers are then seen by whoever leads next.
+//! never dropped half-way because something else is new. A server that has lost the lead drops its calls: what it does not do any
+//! more its successor does. One that stops gives them `CALLS_END` of [`super::leadership`] and then drops what is left; what they did
+//! is seen by whoever leads next.
 
 use std::{sync::Arc, time::Duration};
 

@@ -16,14 +16,14 @@ LISTEN := 127.0.0.1:3000
 run: ## build and serve http://127.0.0.1:3000 with SQLite and the local cluster; data goes to data/
 	@scripts/setup build
 	@$(ENV) cargo build --locked --workspace --bins
-	@$(ENV) cargo leptos build --frontend-only
+	@scripts/pages
 	@echo "Holdfast: http://$(LISTEN)   (Ctrl-C stops the console; running jobs keep running)"
 	@exec $(TARGET)/debug/holdfast serve --listen $(LISTEN) --data data
 
 build: ## release build: target/release/holdfast, target/release/holdfast-agent, target/site
 	@scripts/setup build
 	@$(ENV) cargo build --locked --workspace --bins --release
-	@$(ENV) cargo leptos build --frontend-only --release
+	@scripts/pages release
 
 test: ## every test that needs no Kubernetes
 	@scripts/setup test

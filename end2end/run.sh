@@ -3,7 +3,8 @@
 #
 #   end2end/run.sh [Playwright's arguments]
 #
-# HOLDFAST_PROFILE=release tests the release build; the programs and the pages must have been built (make test does).
+# The programs and the pages must have been built (make test does). HOLDFAST_PROFILE=release tests the release build of the
+# programs; what the pages weigh is judged where they were built by `scripts/pages release`.
 set -euo pipefail
 
 . "$(dirname "$0")/../scripts/lib.sh"
@@ -54,6 +55,9 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 export HOLDFAST_SITE="${HOLDFAST_SITE:-$root/target/site}"
+# Only a release of the pages has compressed copies.
+compressed=("$HOLDFAST_SITE"/pkg/*.wasm.br)
+[ ! -f "${compressed[0]}" ] || export E2E_PAGES=release
 "$holdfast" serve --listen 127.0.0.1:0 --addr-file "$work/addr" --data "$work/data" >"$work/server.log" 2>&1 &
 server=$!
 

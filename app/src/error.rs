@@ -1,15 +1,14 @@
 //! The one error of pages and server functions: what happened and what to try, never the inside of the server.
 
 use engine::job::FieldError;
-use leptos::{
-    prelude::{FromServerFnError, ServerFnErrorErr},
-    server_fn::codec::JsonEncoding,
-};
+use leptos::prelude::{FromServerFnError, ServerFnErrorErr};
 use serde::{Deserialize, Serialize};
+
+use crate::server_fns::encoding::Text;
 
 /// Why a page or an action failed, fit to be shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[serde(tag = "kind", content = "content", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum AppError {
     /// There is no such thing.
     #[error("There is no {what} {id}.")]
@@ -86,7 +85,7 @@ impl AppError {
 }
 
 impl FromServerFnError for AppError {
-    type Encoder = JsonEncoding;
+    type Encoder = Text;
 
     fn from_server_fn_error(error: ServerFnErrorErr) -> Self {
         Self::Unreachable { why: error.to_string() }

@@ -1,6 +1,6 @@
 //! Time, duration, counts: one way each, on the server and in the browser alike.
 
-use chrono::{Datelike, FixedOffset, NaiveDate};
+use chrono::{Datelike, FixedOffset, NaiveDate, Timelike};
 use engine::time::Time;
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +53,8 @@ impl Zone {
 
 /// `14:02:31`.
 pub fn clock(at: Time, zone: Zone) -> String {
-    zone.at(at).format("%H:%M:%S").to_string()
+    let at = zone.at(at);
+    format!("{:02}:{:02}:{:02}", at.hour(), at.minute(), at.second())
 }
 
 /// A drawing that covers less shows seconds: its marks would all read alike.
@@ -66,12 +67,21 @@ pub fn clock_within(seconds: f64, at: Time, zone: Zone) -> String {
 
 /// `14:02`.
 fn clock_short(at: Time, zone: Zone) -> String {
-    zone.at(at).format("%H:%M").to_string()
+    let at = zone.at(at);
+    format!("{:02}:{:02}", at.hour(), at.minute())
 }
 
 /// `29 Nov 2026`.
 pub fn date(at: Time, zone: Zone) -> String {
-    zone.at(at).format("%-d %b %Y").to_string()
+    format!("{} {}", day(at, zone), zone.at(at).year())
+}
+
+/// `29 Nov`. Spelt out here: chrono's patterns would be a part of the first page's program that nothing else needs.
+fn day(at: Time, zone: Zone) -> String {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let date = zone.date(at);
+    format!("{} {}", date.day(), MONTHS[date.month0() as usize])
 }
 
 /// `29 Nov 2026, 13:20:04 UTC+08:00 (05:20:04 UTC)`.
@@ -90,7 +100,7 @@ pub fn ago(at: Time, now: Time, zone: Zone) -> String {
     } else if zone.date(at) == zone.date(now) {
         clock_short(at, zone)
     } else if zone.at(at).year() == zone.at(now).year() {
-        zone.at(at).format("%-d %b, %H:%M").to_string()
+        format!("{}, {}", day(at, zone), clock_short(at, zone))
     } else {
         date(at, zone)
     }

@@ -3,7 +3,7 @@
 use leptos::{config::LeptosOptions, hydration::AutoReload, hydration::HydrationScripts, prelude::*};
 use leptos_meta::{HashedStylesheet, MetaTags, Title, provide_meta_context};
 use leptos_router::{
-    SsrMode,
+    Lazy, SsrMode,
     components::{Redirect, Route, Router, Routes},
     path,
 };
@@ -11,10 +11,8 @@ use leptos_router::{
 use crate::{
     components::frame::{AppBar, Foot},
     live::Live,
-    pages::{
-        job::JobRoutes, jobs::Jobs, login::Login, new_job::NewJob, nodes::Nodes, not_found::NotFound,
-        settings::Settings,
-    },
+    pages::{job::JobRoutes, jobs::Jobs, login::Login, not_found::NotFound},
+    parts::{create, site},
     paths,
     preferences::Frame,
     shortcuts::Shortcuts,
@@ -59,7 +57,6 @@ pub fn App() -> impl IntoView {
     provide_meta_context();
     provide_context(SharedValue::new(Frame::of_request).into_inner());
     provide_context(Live::default());
-    mark_interactive();
     view! {
         <Title formatter=page_title/>
         <Router>
@@ -75,10 +72,10 @@ pub fn App() -> impl IntoView {
                 <Routes fallback=NotFound>
                     <Route path=path!("/") view=|| view! { <Redirect path=paths::JOBS/> } ssr=SsrMode::Async/>
                     <Route path=path!("/jobs") view=Jobs ssr=SsrMode::Async/>
-                    <Route path=path!("/jobs/new") view=NewJob ssr=SsrMode::Async/>
+                    <Route path=path!("/jobs/new") view={Lazy::<create::NewJob>::new()} ssr=SsrMode::Async/>
                     <JobRoutes/>
-                    <Route path=path!("/nodes") view=Nodes ssr=SsrMode::Async/>
-                    <Route path=path!("/settings") view=Settings ssr=SsrMode::Async/>
+                    <Route path=path!("/nodes") view={Lazy::<site::Nodes>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/settings") view={Lazy::<site::Settings>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/login") view=Login ssr=SsrMode::Async/>
                 </Routes>
             </main>
@@ -86,15 +83,4 @@ pub fn App() -> impl IntoView {
             <Shortcuts/>
         </Router>
     }
-}
-
-/// Tells `late.js` that the interactive parts are there.
-fn mark_interactive() {
-    #[cfg(feature = "hydrate")]
-    Effect::new(|_| {
-        if let Some(root) = document().document_element() {
-            // Only fails on a malformed name.
-            let _ = root.set_attribute("data-interactive", "");
-        }
-    });
 }

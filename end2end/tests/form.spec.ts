@@ -132,7 +132,8 @@ test('a copy leads to its original, which is live and compared with nothing', as
   await expect(page.getByText('Nothing: both run the same.')).toHaveCount(0);
 
   await page.goBack();
-  await page.getByRole('link', { name: original.job_id }).first().click();
+  await expect(page.getByRole('heading', { level: 1, name: 'the-copy' })).toBeVisible();
+  await page.getByRole('link', { name: original.job_id, exact: true }).first().click();
   await expect(page.getByRole('heading', { level: 1, name: 'the-original' })).toBeVisible();
   await request.post(`/api/v1/jobs/${original.job_id}/stop`, { data: { force: true } });
   await expect(page.getByText('Stopped', { exact: true }).first(), 'its own changes arrive').toBeVisible();

@@ -286,6 +286,9 @@ async fn secret(store: &Store, now: Time) -> anyhow::Result<[u8; 32]> {
     Ok(found.secret)
 }
 
+/// The file of a site that tells the names of those that have a hash in theirs (`scripts/pages` leaves it there).
+pub(crate) const NAMES: &str = "hash.txt";
+
 /// Where the pages' files are and how they are named.
 fn site_files(settings: &Serve, address: SocketAddr) -> LeptosOptions {
     let beside = beside_us().unwrap_or_default();
@@ -295,14 +298,16 @@ fn site_files(settings: &Serve, address: SocketAddr) -> LeptosOptions {
         tracing::warn!("the browser's files were not found, so pages have no style: name them with --site");
     }
     let root = found.unwrap_or_else(|| beside.join("site"));
+    // As a whole path: leptos looks for a relative one beside the program. Only fails without a working directory.
+    let names = std::path::absolute(root.join(NAMES)).unwrap_or_default();
     LeptosOptions::builder()
         .output_name("holdfast")
         .site_root(root.display().to_string())
         .site_pkg_dir("pkg")
         .env(Env::PROD)
         .site_addr(address)
-        // The build leaves the names of hashed files beside the program.
-        .hash_files(beside.join("hash.txt").is_file())
+        .hash_files(names.is_file())
+        .hash_file(names.display().to_string().into())
         .build()
 }
 

@@ -5,10 +5,10 @@ use engine::{
     job::{JobDraft, Site},
     time::Time,
 };
-use leptos::{prelude::*, server_fn::codec::Json};
+use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::{console::Posted, error::AppError};
+use crate::{console::Posted, error::AppError, server_fns::encoding::Json};
 
 #[cfg(feature = "ssr")]
 use super::{Scope, scope};
@@ -36,7 +36,7 @@ pub struct Original {
 }
 
 /// The site's values and, for a copy, the original. A post that was refused comes along while its page is rendered.
-#[server(prefix = "/sfn", endpoint = "start_job", input = Json)]
+#[server(prefix = "/sfn", endpoint = "start_job", input = Json, output = Json)]
 pub async fn start_job(from: Option<JobId>) -> Result<NewJobStart, AppError> {
     let posted = use_context::<Posted>();
     let Scope { console, caller } = scope()?;

@@ -27,6 +27,7 @@ use tower_http::{
 };
 
 use super::{WebState, headers, problem::Problem, rest, sessions::Who};
+use crate::serve::NAMES;
 
 /// Files whose name changes with their content.
 const FOR_EVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
@@ -136,7 +137,7 @@ fn files(state: &WebState) -> Router<WebState> {
         let name = file.file_name().to_string_lossy().into_owned();
         // A name with a brace would be a pattern; compressed copies are served in place of their originals.
         let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-        if path.is_file() && plain && !name.ends_with(".br") && !name.ends_with(".gz") {
+        if path.is_file() && plain && name != NAMES && !name.ends_with(".br") && !name.ends_with(".gz") {
             let file = ServiceBuilder::new()
                 .layer(SetResponseHeaderLayer::if_not_present(header::CACHE_CONTROL, found(ASK_AGAIN)))
                 .service(ServeFile::new(path).precompressed_br().precompressed_gzip());

@@ -4,30 +4,27 @@ mod actions;
 mod attempt;
 mod curve;
 mod data;
-mod events;
+pub(crate) mod events;
 mod fault_tables;
-mod fault_tolerance;
+pub(crate) mod fault_tolerance;
 mod follow;
-mod logs;
-mod metrics;
-mod overview;
-mod spec;
+pub(crate) mod logs;
+pub(crate) mod metrics;
+pub(crate) mod overview;
+pub(crate) mod spec;
 
 use engine::{job::Mode, record::State};
 use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::{
-    SsrMode,
+    Lazy, SsrMode,
     any_nested_route::IntoAnyNestedRoute,
     components::{Outlet, ParentRoute, Route},
     hooks::use_location,
     path,
 };
 
-use self::{
-    actions::Actions, data::provide_job, events::Events, fault_tolerance::FaultToleranceDetail, logs::Logs,
-    metrics::Metrics, overview::Overview, spec::Spec,
-};
+use self::{actions::Actions, data::provide_job};
 use crate::{
     components::{
         badge::{JobBadges, StateBadge, kind_name, mode_name},
@@ -41,6 +38,7 @@ use crate::{
     error::AppError,
     format,
     live::use_live,
+    parts::{job, records},
     paths,
 };
 
@@ -48,13 +46,13 @@ use crate::{
 #[component(transparent)]
 pub fn JobRoutes() -> impl leptos_router::MatchNestedRoutes + Clone {
     view! {
-        <ParentRoute path=path!("/jobs/:id") view=JobFrame ssr=SsrMode::Async>
-            <Route path=path!("") view=Overview ssr=SsrMode::Async />
-            <Route path=path!("fault-tolerance") view=FaultToleranceDetail ssr=SsrMode::Async />
-            <Route path=path!("logs") view=Logs ssr=SsrMode::Async />
-            <Route path=path!("events") view=Events ssr=SsrMode::Async />
-            <Route path=path!("metrics") view=Metrics ssr=SsrMode::Async />
-            <Route path=path!("spec") view=Spec ssr=SsrMode::Async />
+        <ParentRoute path=path!("/jobs/:id") view={Lazy::<job::Frame>::new()} ssr=SsrMode::Async>
+            <Route path=path!("") view={Lazy::<job::Overview>::new()} ssr=SsrMode::Async />
+            <Route path=path!("fault-tolerance") view={Lazy::<job::FaultTolerance>::new()} ssr=SsrMode::Async />
+            <Route path=path!("logs") view={Lazy::<records::Logs>::new()} ssr=SsrMode::Async />
+            <Route path=path!("events") view={Lazy::<records::Events>::new()} ssr=SsrMode::Async />
+            <Route path=path!("metrics") view={Lazy::<records::Metrics>::new()} ssr=SsrMode::Async />
+            <Route path=path!("spec") view={Lazy::<records::Spec>::new()} ssr=SsrMode::Async />
         </ParentRoute>
     }
     .into_inner()
@@ -63,7 +61,7 @@ pub fn JobRoutes() -> impl leptos_router::MatchNestedRoutes + Clone {
 
 /// What stands around every tab: where one is, how the job is, what one can do.
 #[component]
-fn JobFrame() -> impl IntoView {
+pub(crate) fn JobFrame() -> impl IntoView {
     let live = use_live();
     let id = data::use_job_id();
     live.watch(move || id.get().ok().map(|id| paths::job_stream(&id)));

@@ -1,0 +1,113 @@
+//! Parts of the browser's program that come when a page of theirs is opened, so that the first page need not wait for the code
+//! of all others. `cargo leptos build --split` cuts them out, and what several of them need.
+
+use std::future::pending;
+
+use leptos::{prelude::*, wasm_split::SplitLoaderError};
+use leptos_router::LazyRoute;
+
+/// One part: a route for each of its pages.
+macro_rules! part {
+    ($(#[$about:meta])* $part:ident: $($(#[$doc:meta])* $route:ident = $page:path),* $(,)?) => {
+        $(#[$about])*
+        pub mod $part {
+            use super::*;
+
+            #[derive(Clone, Copy)]
+            enum Page {
+                $($route),*
+            }
+
+            #[leptos::wasm_split::wasm_split($part, wasm_split_path = leptos::wasm_split, preload(load), fallible)]
+            fn draw(page: Page) -> Result<AnyView, SplitLoaderError> {
+                Ok(match page {
+                    $(Page::$route => $page().into_any()),*
+                })
+            }
+
+            $(
+                $(#[$doc])*
+                pub struct $route;
+
+                impl LazyRoute for $route {
+                    fn data() -> Self {
+                        Self
+                    }
+
+                    async fn view(_: Self) -> AnyView {
+                        // The document asks for the part along with the rest.
+                        leptos::prefetch_lazy_fn_on_server(stringify!($part));
+                        match draw(Page::$route).await {
+                            Ok(view) => view,
+                            // The page stays as the server drew it, and says that it is not interactive.
+                            Err(_) => pending().await,
+                        }
+                    }
+
+                    async fn preload() {
+                        if load().await.is_err() {
+                            open_anew().await;
+                        }
+                    }
+                }
+            )*
+        }
+    };
+}
+
+part! {
+    /// A job and its chain.
+    job:
+    /// What stands around every tab.
+    Frame = crate::pages::job::JobFrame,
+    /// The tab by the same name.
+    Overview = crate::pages::job::overview::Overview,
+    /// The tab by the same name.
+    FaultTolerance = crate::pages::job::fault_tolerance::FaultToleranceDetail,
+}
+
+part! {
+    /// What a job left behind and what it was made of.
+    records:
+    /// The tab by the same name.
+    Logs = crate::pages::job::logs::Logs,
+    /// The tab by the same name.
+    Events = crate::pages::job::events::Events,
+    /// The tab by the same name.
+    Metrics = crate::pages::job::metrics::Metrics,
+    /// The tab by the same name.
+    Spec = crate::pages::job::spec::Spec,
+}
+
+part! {
+    /// The create form.
+    create:
+    /// Its page.
+    NewJob = crate::pages::new_job::NewJob,
+}
+
+part! {
+    /// What jobs run on, and how the console is set.
+    site:
+    /// The page by the same name.
+    Nodes = crate::pages::nodes::Nodes,
+    /// The page by the same name.
+    Settings = crate::pages::settings::Settings,
+}
+
+/// Leads the browser to the page that was asked for as if its address had been typed: the part of it could not be had, as
+/// after an update of the server, whose parts have other names. The page that is shown stays until then.
+async fn open_anew() {
+    #[cfg(feature = "hydrate")]
+    {
+        let to = leptos_router::hooks::use_location();
+        let search = match to.search.get_untracked() {
+            search if search.is_empty() => search,
+            search => format!("?{search}"),
+        };
+        let address = format!("{}{search}{}", to.pathname.get_untracked(), to.hash.get_untracked());
+        // Fails on what is no address only.
+        let _ = window().location().set_href(&address);
+    }
+    pending().await
+}

@@ -10,7 +10,8 @@ pub const MARK: &str = "[holdfast-agent] ";
 /// Starts logging. `HOLDFAST_AGENT_LOG` takes a filter as `tracing` writes it; without it `info`.
 pub fn start(json: bool) {
     let filter = EnvFilter::try_from_env("HOLDFAST_AGENT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    // A line that cannot be written, on a full disk, is lost: saying so on the same standard error would end the agent.
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
     if json {
         builder.json().with_writer(io::stderr).init();
     } else {

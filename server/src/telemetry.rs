@@ -37,6 +37,8 @@ pub fn start_log(logging: &Logging) -> Result<(), TelemetryError> {
         .map_err(|why| TelemetryError::Levels { levels: logging.log.clone(), text: why.to_string() })?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // A line that cannot be written, on a full disk, is lost: saying so on the same standard error would end its task.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match logging.log_format {

@@ -102,6 +102,23 @@ fn a_disk_that_takes_no_more_costs_the_log_and_not_the_training() {
 }
 
 #[test]
+fn an_agent_whose_own_log_cannot_be_written_goes_on() {
+    with_server(|server| async move {
+        let mut command = Command::new("bash");
+        command.args(["-c", "exec \"$@\" >/dev/full 2>/dev/full", "bash", env!("CARGO_BIN_EXE_holdfast-agent")]);
+        server.configure(&mut command, &["bash", "-c", "echo before; echo an error >&2; sleep 0.2; echo after"]);
+        command.env("HOLDFAST_AGENT_PASS_THROUGH", "true");
+        let mut agent = Agent::spawn(command, server.log_dir());
+        server.run(0).await;
+        assert_eq!(server.exited(0, 0).await, (Exit::Code(0), false));
+        server.stopped(0).await;
+        assert_eq!(agent.log(0).len(), 3);
+        server.want(Desired::Exit);
+        assert_eq!(agent.exit().await, 0);
+    });
+}
+
+#[test]
 fn a_log_that_reached_its_limit_says_so_once() {
     with_server(|server| async move {
         let program = "for i in $(seq 40000); do echo a line that fills the log $i; done";

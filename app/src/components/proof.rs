@@ -217,7 +217,10 @@ pub fn verdict_words(launch: &LaunchRecord, redone: Option<u64>) -> (&'static st
         ProofVerdict::NoProgress => {
             ("No progress", "It ended, or its time to start passed, without a step.".to_owned())
         }
-        ProofVerdict::Pending => ("Pending", "not called recovered".to_owned()),
+        ProofVerdict::Pending if launch.ended_at.is_some() => {
+            ("Not proven", "It ended before all four were seen, so it is not called recovered.".to_owned())
+        }
+        ProofVerdict::Pending => ("Pending", "not called recovered yet".to_owned()),
     }
 }
 
@@ -259,8 +262,11 @@ mod tests {
 
     #[test]
     fn what_is_not_proven_is_not_called_recovered() {
-        let launch = samples::launch(1, Some(0), None);
-        assert_eq!(verdict_words(&launch, Some(20)), ("Pending", "not called recovered".to_owned()));
+        let mut launch = samples::launch(1, Some(0), None);
+        launch.ended_at = None;
+        assert_eq!(verdict_words(&launch, Some(20)), ("Pending", "not called recovered yet".to_owned()));
+        launch.ended_at = launch.started_at;
+        assert_eq!(verdict_words(&launch, Some(20)).0, "Not proven");
     }
 
     #[test]

@@ -104,6 +104,17 @@ async fn two_servers_on_one_data_directory_are_one_too_many() {
 }
 
 #[tokio::test]
+async fn a_server_whose_log_cannot_be_written_serves_and_recovers() {
+    let mut world = World::start().await;
+    world.log = "/dev/full".into();
+    world.restart(&[]).await;
+    let job = world.create(&train("unheard", 20, 0.0, &[("FAIL_AT", "10")])).await;
+    let chain = world.until_state(&job, "succeeded").await;
+    assert_eq!(attempts(&chain)[0]["incidents"].as_array().unwrap().len(), 1, "{chain:#}");
+    assert!(world.is_up());
+}
+
+#[tokio::test]
 async fn a_checkpoint_directory_that_cannot_be_used_is_said_before_training() {
     let world = World::start().await;
     let file = world.dir.path().join("a-file");

@@ -19,6 +19,8 @@ pub struct World {
     server: Option<Child>,
     base: String,
     options: Vec<String>,
+    /// Where the next server writes its log.
+    pub log: PathBuf,
 }
 
 /// The repository, where `examples/` is.
@@ -39,8 +41,10 @@ impl World {
 
     /// A running server with further options.
     pub async fn with(options: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
         let mut world = Self {
-            dir: tempfile::tempdir().unwrap(),
+            log: dir.path().join("server.log"),
+            dir,
             client: reqwest::Client::new(),
             server: None,
             base: String::new(),
@@ -82,7 +86,7 @@ impl World {
         let log = fs::OpenOptions::new()
             .create(true)
             .append(true)
-            .open(self.dir.path().join("server.log"))
+            .open(&self.log)
             .unwrap();
         let child = self
             .command()

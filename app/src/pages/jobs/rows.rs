@@ -98,12 +98,11 @@ fn sort_words(sort: Option<JobsSort>) -> &'static str {
 #[component]
 fn Row(row: JobRow, now: Time) -> impl IntoView {
     let summary = row.summary;
-    let made_of = format!(
-        "{}, {} × {}",
-        kind_name(row.kind),
-        row.replicas,
-        format::plural(row.accelerators_per_replica.into(), "GPU", "GPUs")
-    );
+    let replicas = match row.accelerators_per_replica {
+        0 => format::plural(row.replicas.into(), "replica", "replicas"),
+        gpus => format!("{} × {}", row.replicas, format::plural(gpus.into(), "GPU", "GPUs")),
+    };
+    let made_of = format!("{}, {replicas}", kind_name(row.kind));
     view! {
         <tr data-row class="hover:bg-hover max-sm:block max-sm:py-3 max-sm:border-b max-sm:border-hair" role="row">
             <th scope="row" role="rowheader" class="px-3 py-2 align-top border-b border-hair max-xl:px-2 max-w-72 max-xl:max-w-44 max-sm:block max-sm:max-w-none max-sm:px-4 max-sm:py-0 max-sm:border-0">

@@ -80,7 +80,7 @@ impl Script {
         let mut replicas = std::collections::BTreeMap::new();
         for index in 0..REPLICAS {
             let node = NodeName::new(format!("n{index}"))?;
-            let seen = ReplicaObservation { node, status: ReplicaStatus::Running };
+            let seen = ReplicaObservation { node: Some(node), status: ReplicaStatus::Running };
             replicas.insert(ReplicaName::of_index(JobKind::PyTorchJob, index), seen);
         }
         script.inputs.push(Input::Observed { task_id, observation: Observation::Placed { replicas } });

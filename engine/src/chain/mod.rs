@@ -146,8 +146,8 @@ pub enum Observation {
 /// One replica as the cluster shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaObservation {
-    /// Where it is.
-    pub node: NodeName,
+    /// Where it is; none where it is over and never had a node, or where the cluster does not say any more.
+    pub node: Option<NodeName>,
     /// How it is.
     pub status: ReplicaStatus,
 }

@@ -140,8 +140,8 @@ impl Turn {
         for (name, seen) in replicas {
             let Some(index) = self.chain.attempt.replica(name) else { continue };
             let replica = &mut self.chain.attempt.replicas[index];
-            if replica.node.as_ref() != Some(&seen.node) {
-                replica.node = Some(seen.node.clone());
+            if seen.node.is_some() && replica.node != seen.node {
+                replica.node.clone_from(&seen.node);
                 moved = true;
             }
             let ReplicaStatus::Ended { exit, reason } = &seen.status else { continue };

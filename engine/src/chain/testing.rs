@@ -227,7 +227,7 @@ impl World {
                     Some((_, reason)) => ReplicaStatus::Ended { exit: None, reason: reason.clone() },
                     None => ReplicaStatus::Running,
                 };
-                (self.name(index), ReplicaObservation { node: node(index + 1), status })
+                (self.name(index), ReplicaObservation { node: Some(node(index + 1)), status })
             })
             .collect();
         self.observe(Observation::Placed { replicas })

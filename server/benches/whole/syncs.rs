@@ -270,7 +270,7 @@ impl Cluster for Roomy {
     async fn observe(&self, _: &TaskId) -> Result<Observation, ClusterError> {
         let placed = |index| {
             let node = NodeName::new(format!("node-{index}")).ok()?;
-            Some((replica(index), ReplicaObservation { node, status: ReplicaStatus::Running }))
+            Some((replica(index), ReplicaObservation { node: Some(node), status: ReplicaStatus::Running }))
         };
         let replicas: BTreeMap<_, _> = (0..REPLICAS).filter_map(placed).collect();
         Ok(Observation::Placed { replicas })

@@ -91,7 +91,10 @@ impl World {
         });
         let replicas = ["master-0", "worker-0"].map(|name| {
             let node = NodeName::new(format!("node-of-{name}")).unwrap();
-            (ReplicaName::new(name).unwrap(), ReplicaObservation { node, status: ReplicaStatus::Running })
+            (
+                ReplicaName::new(name).unwrap(),
+                ReplicaObservation { node: Some(node), status: ReplicaStatus::Running },
+            )
         });
         let observation = Observation::Placed { replicas: BTreeMap::from(replicas) };
         let inputs = vec![

@@ -148,7 +148,7 @@ impl Cluster for FileCluster {
             return Ok(Observation::Absent);
         }
         let node = NodeName::new("n1").unwrap();
-        let replica = ReplicaObservation { node, status: ReplicaStatus::Running };
+        let replica = ReplicaObservation { node: Some(node), status: ReplicaStatus::Running };
         Ok(Observation::Placed { replicas: BTreeMap::from([(master(), replica)]) })
     }
 

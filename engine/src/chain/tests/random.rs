@@ -120,7 +120,7 @@ fn random_observation(dice: &mut Dice, world: &World) -> Observation {
                         ReplicaStatus::Running
                     };
                     let node = node(dice.roll(5) as usize);
-                    (world.name(index), ReplicaObservation { node, status })
+                    (world.name(index), ReplicaObservation { node: Some(node), status })
                 })
                 .collect(),
         },

@@ -305,7 +305,7 @@ impl Cluster for Arc<LocalCluster> {
                 None if entry.agents.contains_key(replica) => ReplicaStatus::Running,
                 None => ReplicaStatus::Pending(None),
             };
-            (replica.clone(), ReplicaObservation { node: node.clone(), status })
+            (replica.clone(), ReplicaObservation { node: Some(node.clone()), status })
         });
         Ok(Observation::Placed { replicas: replicas.collect() })
     }

@@ -25,6 +25,12 @@ pub enum Command {
     /// Start PROGRAM when the server says so, watch it, restart it, report it
     #[command(after_long_help = MANUAL)]
     Run(RunArgs),
+    /// Copy this program into DIRECTORY, for images that do not hold it
+    Install {
+        /// Where to, a directory that is there
+        #[arg(value_name = "DIRECTORY")]
+        directory: PathBuf,
+    },
 }
 
 const MANUAL: &str = "\
@@ -269,7 +275,7 @@ mod tests {
         for dashes in [&[][..], &["--"]] {
             let program = ["python3", "train.py", "--server", "x", "--", "-v"];
             let all = ["holdfast-agent", "run"].iter().chain(&own).chain(dashes).chain(&program);
-            let Command::Run(args) = Cli::try_parse_from(all).unwrap().command;
+            let Command::Run(args) = Cli::try_parse_from(all).unwrap().command else { panic!("not run") };
             assert_eq!(args.program, program);
         }
     }

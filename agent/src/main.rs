@@ -4,6 +4,7 @@ mod capture;
 mod clock;
 mod config;
 mod findings;
+mod install;
 mod launch;
 mod lines;
 mod log;
@@ -25,7 +26,16 @@ use clap::Parser;
 use config::{Cli, Command, Config};
 
 fn main() -> ExitCode {
-    let Command::Run(args) = Cli::parse().command;
+    let args = match Cli::parse().command {
+        Command::Run(args) => args,
+        Command::Install { directory } => {
+            telemetry::start(false);
+            return match install::into(&directory) {
+                Ok(_) => ExitCode::SUCCESS,
+                Err(why) => refuse(&why.into(), 1),
+            };
+        }
+    };
     telemetry::start(args.log_json);
     let config = match Config::new(args) {
         Ok(config) => config,

@@ -5,6 +5,8 @@ use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use crate::clusters::kubernetes;
+
 /// Keeps training jobs running: create, watch, recover, prove.
 #[derive(Debug, Parser)]
 #[command(name = "holdfast", version, max_term_width = 110)]
@@ -78,6 +80,8 @@ pub enum LogFormat {
 pub enum ClusterChoice {
     /// Processes of this machine.
     Local,
+    /// PyTorchJobs of a Kubernetes cluster with the Kubeflow training operator.
+    Kubernetes,
 }
 
 /// Settings of the server.
@@ -116,6 +120,33 @@ pub struct Serve {
     /// The agent that supervises each local replica [default: holdfast-agent beside this program]
     #[arg(long, env = "HOLDFAST_AGENT_PROGRAM", value_name = "PATH")]
     pub agent_program: Option<PathBuf>,
+    /// File that says where the Kubernetes cluster is [default: as kubectl finds it, or from within a pod]
+    #[arg(long, env = "HOLDFAST_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context in the kubeconfig [default: its current one]
+    #[arg(long, env = "HOLDFAST_KUBE_CONTEXT", value_name = "NAME")]
+    pub kube_context: Option<String>,
+    /// Namespaces that jobs may use, with commas between; the first is for jobs that name none
+    #[arg(long, env = "HOLDFAST_KUBE_NAMESPACE", value_name = "NAMES", default_value = "default", value_delimiter = ',', value_parser = namespace)]
+    pub kube_namespace: Vec<String>,
+    /// Image whose entrypoint is holdfast-agent; an init container copies it into each pod
+    #[arg(long, env = "HOLDFAST_AGENT_IMAGE", value_name = "IMAGE", conflicts_with = "agent_in_image")]
+    pub agent_image: Option<String>,
+    /// Where holdfast-agent is in every job's own image, where no init container is to bring it
+    #[arg(long, env = "HOLDFAST_AGENT_IN_IMAGE", value_name = "PATH", value_parser = absolute)]
+    pub agent_in_image: Option<String>,
+    /// Where pods reach this server: http://HOST:PORT [default: the public URL, where that is http]
+    #[arg(long, env = "HOLDFAST_AGENT_SERVER_URL", value_name = "URL", value_parser = agent_server_url)]
+    pub agent_server_url: Option<String>,
+    /// Resource that counts accelerators, where a job names none
+    #[arg(long, env = "HOLDFAST_KUBE_ACCELERATOR", value_name = "NAME", default_value = kubernetes::ACCELERATOR)]
+    pub kube_accelerator: String,
+    /// Seconds that a node may be out of reach before its pods are given up
+    #[arg(long, env = "HOLDFAST_KUBE_NODE_LOST_SECONDS", value_name = "N", default_value_t = kubernetes::NODE_LOST_SECONDS, value_parser = clap::value_parser!(u32).range(0..=3600))]
+    pub kube_node_lost_seconds: u32,
+    /// Let jobs mount directories of the nodes, which gives whoever may create a job the rights of root on them
+    #[arg(long, env = "HOLDFAST_KUBE_ALLOW_HOST_PATHS", value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub kube_allow_host_paths: bool,
     /// Maximum Task Restart Attempts that the form is prefilled with
     #[arg(long, env = "HOLDFAST_FORM_MAX_TASK_RESTARTS", value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=50))]
     pub form_max_task_restarts: u32,
@@ -267,6 +298,24 @@ fn database(text: &str) -> Result<String, String> {
     known.then(|| text.to_owned()).ok_or_else(|| "use sqlite://FILE or postgres://…".to_owned())
 }
 
+fn namespace(text: &str) -> Result<String, String> {
+    let allowed = "use 1 to 63 of a-z, 0-9 and -, with no dash at an end";
+    engine::ids::is_dns_label(text).then(|| text.to_owned()).ok_or_else(|| allowed.to_owned())
+}
+
+fn absolute(text: &str) -> Result<String, String> {
+    text.starts_with('/').then(|| text.to_owned()).ok_or_else(|| "use an absolute path".to_owned())
+}
+
+fn agent_server_url(text: &str) -> Result<String, String> {
+    let url = public_url(text)?;
+    // What the agent speaks; its traffic carries a token of one replica of one attempt.
+    if url.secure {
+        return Err("agents speak http only: use http://HOST:PORT".to_owned());
+    }
+    Ok(url.origin)
+}
+
 fn public_url(text: &str) -> Result<PublicUrl, String> {
     const USE: &str = "use http:// or https:// and a host, without a path";
     let url: http::Uri = text.trim_end_matches('/').parse().map_err(|_| USE.to_owned())?;
@@ -339,10 +388,24 @@ mod tests {
             (["--database", "mysql://u:secret@h/d"], "use sqlite://FILE"),
             (["--public-url", "https://h/console"], "without a path"),
             (["--cluster", "mars"], "local"),
+            (["--kube-namespace", "train,Other"], "a-z"),
+            (["--agent-in-image", "bin/agent"], "absolute"),
+            (["--agent-server-url", "https://h"], "http only"),
+            (["--agent-server-url", "h:1"], "http"),
         ] {
             let why = serve(&flags).unwrap_err();
             assert!(why.contains(want), "{flags:?}: {why}");
         }
+    }
+
+    #[test]
+    fn jobs_may_use_the_namespaces_that_are_named() {
+        assert_eq!(serve(&[]).unwrap().kube_namespace, ["default"]);
+        let config = serve(&["--kube-namespace", "train,eval", "--kube-allow-host-paths"]).unwrap();
+        assert_eq!(config.kube_namespace, ["train", "eval"]);
+        assert!(config.kube_allow_host_paths);
+        let why = serve(&["--agent-image", "a", "--agent-in-image", "/a"]).unwrap_err();
+        assert!(why.contains("cannot be used with"), "{why}");
     }
 
     #[test]

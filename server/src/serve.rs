@@ -12,7 +12,10 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use engine::{job::Site, time::Time};
+use engine::{
+    job::{Site, SiteCluster},
+    time::Time,
+};
 use leptos::config::{Env, LeptosOptions};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{
@@ -26,9 +29,10 @@ use crate::{
     clock::{self, Clock, SystemClock},
     clusters::{
         Cluster,
+        kubernetes::{AgentSource, Kubernetes, KubernetesSettings},
         local::{LocalCluster, LocalConfig},
     },
-    config::Serve,
+    config::{ClusterChoice, Serve},
     driver::{Driver, DriverParts},
     logs::LogReader,
     service::Service,
@@ -37,8 +41,10 @@ use crate::{
     web::{self, WebParts, sessions::Access},
 };
 
-/// The one cluster there is until others can be configured.
+/// How the cluster of this machine is called.
 const LOCAL: &str = "local";
+/// How the Kubernetes cluster is called until several can be configured.
+const KUBERNETES: &str = "kubernetes";
 /// How long open requests may take once the server is told to stop.
 const DRAIN: Duration = Duration::from_secs(10);
 /// How long work under way may take after that. A call to the local cluster is done within seconds; whatever is not is done again.
@@ -65,12 +71,21 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
     forget_claims(&store, store.is_shared().then_some(&*server_id)).await?;
 
     let stop = CancellationToken::new();
-    let local = local_config(&settings, &data, server_file)?;
-    let site = site(&settings, &local);
-    let cluster = LocalCluster::new(local, stop.clone()).await?;
-    let clusters: BTreeMap<String, Arc<dyn Cluster>> =
-        [(LOCAL.to_owned(), Arc::new(Arc::clone(&cluster)) as Arc<dyn Cluster>)].into();
     let tokens = Tokens::new(&secret(&store, clock.now()).await?);
+    let running = match settings.cluster {
+        ClusterChoice::Local => {
+            let local = local_config(&settings, &data, server_file)?;
+            let site = local.site();
+            Running::Local(LocalCluster::new(local, stop.clone()).await?, site)
+        }
+        ClusterChoice::Kubernetes => {
+            let kubernetes = kubernetes_settings(&settings, &data, tokens.instance())?;
+            let site = kubernetes.site();
+            Running::Kubernetes(Kubernetes::start(kubernetes, stop.clone()).await?, site)
+        }
+    };
+    let site = site(&settings, [running.site()]);
+    let clusters: BTreeMap<String, Arc<dyn Cluster>> = [running.cluster()].into();
     let driver = Driver::start(
         DriverParts {
             store: store.clone(),
@@ -124,7 +139,7 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         tracing::warn!(seconds = DRAIN.as_secs(), "some requests did not end in time and were cut off");
         serving.abort();
     }
-    let ended = async { tokio::join!(driver.stopped(), hub.stopped(), cluster.stopped()) };
+    let ended = async { tokio::join!(driver.stopped(), hub.stopped(), running.stopped()) };
     if tokio::time::timeout(TASKS_END, ended).await.is_err() {
         tracing::warn!(
             seconds = TASKS_END.as_secs(),
@@ -271,8 +286,71 @@ fn beside_us() -> anyhow::Result<PathBuf> {
     Ok(program.parent().map(Path::to_owned).unwrap_or_default())
 }
 
-fn site(settings: &Serve, local: &LocalConfig) -> Site {
-    let mut site = Site { clusters: vec![local.site()], ..Site::default() };
+fn kubernetes_settings(
+    settings: &Serve,
+    data: &Path,
+    instance: String,
+) -> anyhow::Result<KubernetesSettings> {
+    let agent = match (&settings.agent_image, &settings.agent_in_image) {
+        (Some(image), _) => AgentSource::Image(image.clone()),
+        (None, Some(path)) => AgentSource::InImage(path.clone()),
+        (None, None) => bail!(
+            "pods need the agent: name an image whose entrypoint it is with --agent-image, or its path in the jobs' images with --agent-in-image"
+        ),
+    };
+    let server_url = match (&settings.agent_server_url, &settings.public_url) {
+        (Some(url), _) => url.clone(),
+        (None, Some(public)) if !public.secure => public.origin.clone(),
+        (None, _) => bail!(
+            "say with --agent-server-url http://HOST:PORT where pods reach this server; agents speak http only"
+        ),
+    };
+    Ok(KubernetesSettings {
+        name: KUBERNETES.to_owned(),
+        instance,
+        data_dir: data.to_owned(),
+        kubeconfig: settings.kubeconfig.clone(),
+        context: settings.kube_context.clone(),
+        namespaces: settings.kube_namespace.clone(),
+        agent,
+        server_url,
+        accelerator: settings.kube_accelerator.clone(),
+        node_lost_seconds: settings.kube_node_lost_seconds,
+        allow_host_paths: settings.kube_allow_host_paths,
+    })
+}
+
+/// A cluster that is up, and what validation knows of it.
+enum Running {
+    Local(Arc<LocalCluster>, SiteCluster),
+    Kubernetes(Arc<Kubernetes>, SiteCluster),
+}
+
+impl Running {
+    fn site(&self) -> SiteCluster {
+        match self {
+            Self::Local(_, site) | Self::Kubernetes(_, site) => site.clone(),
+        }
+    }
+
+    fn cluster(&self) -> (String, Arc<dyn Cluster>) {
+        let cluster: Arc<dyn Cluster> = match self {
+            Self::Local(cluster, _) => Arc::new(Arc::clone(cluster)),
+            Self::Kubernetes(cluster, _) => Arc::new(Arc::clone(cluster)),
+        };
+        (cluster.name().to_owned(), cluster)
+    }
+
+    async fn stopped(&self) {
+        match self {
+            Self::Local(cluster, _) => cluster.stopped().await,
+            Self::Kubernetes(cluster, _) => cluster.stopped().await,
+        }
+    }
+}
+
+fn site(settings: &Serve, clusters: impl IntoIterator<Item = SiteCluster>) -> Site {
+    let mut site = Site { clusters: clusters.into_iter().collect(), ..Site::default() };
     site.form_max_task_restarts = settings.form_max_task_restarts;
     site.defaults.hang_detection.start_after_seconds = settings.hang_start_after_seconds;
     site

@@ -7,6 +7,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogFormat, Logging};
 
+/// Libraries that repeat each failure of a watch as long as it lasts, which is said once and in our own words. `--log` can ask for them.
+const QUIET: &str = "kube_client=error,kube_runtime=error";
+
 /// Why telemetry could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
@@ -33,7 +36,7 @@ const SECONDS: [f64; 10] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 
 /// # Errors
 /// Levels that cannot be read, or a log that is taken already.
 pub fn start_log(logging: &Logging) -> Result<(), TelemetryError> {
-    let filter = EnvFilter::try_new(&logging.log)
+    let filter = EnvFilter::try_new(format!("{QUIET},{}", logging.log))
         .map_err(|why| TelemetryError::Levels { levels: logging.log.clone(), text: why.to_string() })?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

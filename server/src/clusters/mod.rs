@@ -1,5 +1,6 @@
 //! Where attempts run. One trait for the local machine and for Kubernetes.
 
+pub mod kubernetes;
 pub mod local;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,211 @@
+//! Making and removing the objects of an attempt. Both can be repeated at any time and from any point on.
+
+use engine::ids::TaskId;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
+    core::DynamicObject,
+};
+use serde_json::json;
+
+use super::{
+    answers::CallError,
+    client::limited,
+    manifest::{self, Manifest},
+    names,
+    seen::{JobSeen, PodSeen},
+    settings::KubernetesSettings,
+};
+use crate::clusters::{ClusterError, Order};
+
+const MAKING: &str = "creating an attempt";
+const REMOVING: &str = "removing an attempt";
+const LOOKING: &str = "looking for an attempt";
+/// Pods that are read to find out whether there are any.
+const A_FEW: u32 = 16;
+
+/// Calls that change a cluster.
+#[derive(Clone)]
+pub(super) struct Hands {
+    pub client: Client,
+    pub settings: KubernetesSettings,
+}
+
+impl Hands {
+    fn jobs(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &names::pytorch_job())
+    }
+
+    fn secrets(&self, namespace: &str) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Makes the attempt's Secret, then its job, then the Secret the job's own.
+    pub(super) async fn create(&self, order: &Order) -> Result<JobSeen, ClusterError> {
+        let made = manifest::of(order, &self.settings).map_err(|text| ClusterError::Refused { text })?;
+        self.create_secret(order, &made).await?;
+        let job = match self.create_job(order, &made).await {
+            Ok(job) => job,
+            Err(refused @ ClusterError::Refused { .. }) => {
+                // Nothing will ever own it.
+                if let Err(error) = self.delete_secret(&made.namespace, &order.plan.task_id).await {
+                    tracing::warn!(task_id = %order.plan.task_id, %error, "could not remove the Secret of a refused attempt");
+                }
+                return Err(refused);
+            }
+            Err(error) => return Err(error),
+        };
+        self.own_secret(order, &made, &job).await?;
+        Ok(job)
+    }
+
+    async fn create_secret(&self, order: &Order, made: &Manifest) -> Result<(), ClusterError> {
+        let secrets = self.secrets(&made.namespace);
+        let error = match limited(secrets.create(&PostParams::default(), &made.secret)).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.is_already_exists() => error,
+            Err(error) => return Err(error.of_creation(&self.settings, MAKING)),
+        };
+        let name = names::secret_of(&order.plan.task_id);
+        let found = limited(secrets.get_opt(&name)).await;
+        match found.map_err(|error| error.of_creation(&self.settings, MAKING))? {
+            Some(found) if !self.is_ours(found.labels(), &order.plan.task_id) => {
+                Err(self.conflict("Secret", &name, &made.namespace))
+            }
+            Some(found) if found.data == made.secret.data => Ok(()),
+            Some(found) => {
+                // From a database that has been replaced since: its tokens open nothing.
+                let params = this_one(found.uid(), DeleteParams::default());
+                absent_is_fine(limited(secrets.delete(&name, &params)).await)
+                    .map_err(|error| error.of_creation(&self.settings, MAKING))?;
+                Err(error.unreachable(&self.settings, MAKING))
+            }
+            None => Err(error.unreachable(&self.settings, MAKING)),
+        }
+    }
+
+    async fn create_job(&self, order: &Order, made: &Manifest) -> Result<JobSeen, ClusterError> {
+        let jobs = self.jobs(&made.namespace);
+        let name = order.plan.task_id.as_str();
+        let object = match limited(jobs.create(&PostParams::default(), &made.job)).await {
+            Ok(object) => object,
+            Err(error) if error.is_already_exists() => {
+                let found = limited(jobs.get_opt(name)).await;
+                match found.map_err(|error| error.of_creation(&self.settings, MAKING))? {
+                    Some(found) if self.is_what_was_ordered(&found, &made.job, &order.plan.task_id) => found,
+                    Some(_) => return Err(self.conflict("PyTorchJob", name, &made.namespace)),
+                    None => return Err(error.unreachable(&self.settings, MAKING)),
+                }
+            }
+            Err(error) => return Err(error.of_creation(&self.settings, MAKING)),
+        };
+        JobSeen::of(&object).ok_or_else(|| ClusterError::Refused {
+            text: format!("the cluster changed the labels of PyTorchJob {name}; see its admission webhooks"),
+        })
+    }
+
+    /// Ties the Secret to the job, so that it goes when the job does, whoever removes that.
+    async fn own_secret(&self, order: &Order, made: &Manifest, job: &JobSeen) -> Result<(), ClusterError> {
+        let owner = json!({
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "name": order.plan.task_id,
+            "uid": job.uid,
+        });
+        let patch = Patch::Merge(json!({ "metadata": { "ownerReferences": [owner] } }));
+        let name = names::secret_of(&order.plan.task_id);
+        let secrets = self.secrets(&made.namespace);
+        let patched = limited(secrets.patch(&name, &PatchParams::default(), &patch)).await;
+        // Not refused whatever the answer is: the job runs already.
+        absent_is_fine(patched).map_err(|error| error.unreachable(&self.settings, MAKING))
+    }
+
+    /// Asks for the removal of all objects of an attempt in a namespace. Their pods go in the background; `force` does not wait for
+    /// them to end by themselves.
+    pub(super) async fn delete(
+        &self,
+        namespace: &str,
+        task: &TaskId,
+        force: bool,
+    ) -> Result<(), ClusterError> {
+        let failed = |error: CallError| error.unreachable(&self.settings, REMOVING);
+        let jobs = self.jobs(namespace);
+        if let Some(found) = limited(jobs.get_opt(task.as_str())).await.map_err(failed)?
+            && self.is_ours(found.labels(), task)
+        {
+            let params = this_one(found.uid(), DeleteParams::background());
+            absent_is_fine(limited(jobs.delete(task.as_str(), &params)).await).map_err(failed)?;
+        }
+        self.delete_secret(namespace, task).await?;
+        if force {
+            let params = DeleteParams::background().grace_period(0);
+            let list = ListParams::default().labels(&names::of_task(&self.settings.instance, task));
+            absent_is_fine(limited(self.pods(namespace).delete_collection(&params, &list)).await)
+                .map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    async fn delete_secret(&self, namespace: &str, task: &TaskId) -> Result<(), ClusterError> {
+        let failed = |error: CallError| error.unreachable(&self.settings, REMOVING);
+        let (secrets, name) = (self.secrets(namespace), names::secret_of(task));
+        let Some(found) = limited(secrets.get_opt(&name)).await.map_err(failed)? else { return Ok(()) };
+        if !self.is_ours(found.labels(), task) {
+            return Ok(());
+        }
+        let params = this_one(found.uid(), DeleteParams::default());
+        absent_is_fine(limited(secrets.delete(&name, &params)).await).map_err(failed)
+    }
+
+    /// What there really is of an attempt in a namespace: asked for now, not remembered.
+    pub(super) async fn look(
+        &self,
+        namespace: &str,
+        task: &TaskId,
+    ) -> Result<(Option<JobSeen>, Vec<PodSeen>), ClusterError> {
+        let failed = |error: CallError| error.unreachable(&self.settings, LOOKING);
+        let job = limited(self.jobs(namespace).get_opt(task.as_str())).await.map_err(failed)?;
+        let job = job.filter(|job| self.is_ours(job.labels(), task));
+        let list = ListParams::default().labels(&names::of_task(&self.settings.instance, task)).limit(A_FEW);
+        let pods = limited(self.pods(namespace).list(&list)).await.map_err(failed)?;
+        Ok((job.as_ref().and_then(JobSeen::of), pods.items.iter().filter_map(PodSeen::of).collect()))
+    }
+
+    fn is_ours(&self, labels: &std::collections::BTreeMap<String, String>, task: &TaskId) -> bool {
+        let is = |name: &str, value: &str| labels.get(name).is_some_and(|found| found == value);
+        is(names::INSTANCE, &self.settings.instance) && is(names::TASK, task.as_str())
+    }
+
+    fn is_what_was_ordered(&self, found: &DynamicObject, wanted: &DynamicObject, task: &TaskId) -> bool {
+        let hash = |object: &DynamicObject| object.annotations().get(names::SPEC_HASH).cloned();
+        self.is_ours(found.labels(), task) && hash(found) == hash(wanted)
+    }
+
+    fn conflict(&self, kind: &str, name: &str, namespace: &str) -> ClusterError {
+        let text = format!(
+            "there is a {kind} {name} in namespace {namespace} already, and it is not what this attempt asks for; remove it, or give the job another name"
+        );
+        ClusterError::Refused { text }
+    }
+}
+
+/// Deletes the object that was read, not one of the same name that was made since.
+fn this_one(uid: Option<String>, params: DeleteParams) -> DeleteParams {
+    params.preconditions(Preconditions { uid, resource_version: None })
+}
+
+fn absent_is_fine<T>(answer: Result<T, CallError>) -> Result<(), CallError> {
+    match answer {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/act.rs"]
+mod tests;

@@ -1,0 +1,152 @@
+//! What an answer of the API server means for whoever asked. Pure.
+
+use std::time::Duration;
+
+use kube::core::Status;
+
+use super::{queue, settings::KubernetesSettings};
+use crate::clusters::ClusterError;
+
+/// Why a call brought nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CallError {
+    /// The API server's own words.
+    #[error("the API server says {}: {}", .0.code, .0.message)]
+    Api(Box<Status>),
+    /// Nothing came back, or nothing that could be read.
+    #[error("the API server did not answer")]
+    Transport(#[source] kube::Error),
+    /// Not in time.
+    #[error("the API server did not answer within {} s", .0.as_secs())]
+    TooLong(Duration),
+}
+
+impl From<kube::Error> for CallError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::Api(status),
+            other => Self::Transport(other),
+        }
+    }
+}
+
+impl CallError {
+    pub(super) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Api(status) if status.code == 404)
+    }
+
+    /// A 409 because there is one of this name.
+    pub(super) fn is_already_exists(&self) -> bool {
+        matches!(self, Self::Api(status) if status.code == 409)
+    }
+
+    /// What follows for an attempt that should be made.
+    pub(super) fn of_creation(self, settings: &KubernetesSettings, doing: &'static str) -> ClusterError {
+        match &self {
+            Self::Api(status) => match refusal(status) {
+                Some(text) => ClusterError::Refused { text },
+                None => self.unreachable(settings, doing),
+            },
+            _ => self.unreachable(settings, doing),
+        }
+    }
+
+    pub(super) fn unreachable(self, settings: &KubernetesSettings, doing: &'static str) -> ClusterError {
+        let hint = match &self {
+            Self::Api(status) => advice(status),
+            _ => None,
+        };
+        let error = anyhow::Error::from(self);
+        let source = match hint {
+            Some(hint) => anyhow::anyhow!("{error:#}; {hint}"),
+            None => error,
+        };
+        ClusterError::Unreachable { cluster: settings.name.clone(), doing, source }
+    }
+}
+
+/// Why the API server will never take this, in its words and with what to do; none where it may take it later.
+fn refusal(status: &Status) -> Option<String> {
+    let words = &status.message;
+    let is_final = match status.code {
+        400 | 404 | 405 | 413 | 415 | 422 => true,
+        403 => !queue::is_quota(words),
+        _ => false,
+    };
+    is_final.then(|| match advice(status) {
+        Some(advice) => format!("{words}; {advice}"),
+        None => words.clone(),
+    })
+}
+
+/// What to do about an answer.
+pub(super) fn advice(status: &Status) -> Option<&'static str> {
+    let words = &status.message;
+    match status.code {
+        401 => Some("the credentials of --kubeconfig are not valid (any more)"),
+        403 if queue::is_quota(words) => None,
+        403 if words.contains("denied the request") => {
+            Some("an admission webhook of the cluster does not allow it; change the job as it says")
+        }
+        403 if words.contains("violates PodSecurity") => {
+            Some("the namespace's Pod Security level does not allow it; change the job or the level")
+        }
+        403 if words.contains("is being terminated") => Some("use another namespace"),
+        403 => Some("give Holdfast's account the rights listed in docs/kubernetes.md"),
+        404 if words.starts_with("namespaces ") => Some("make the namespace, or name another in the job"),
+        404 => Some(
+            "if the cluster does not know kubeflow.org/v1 PyTorchJob, install the Kubeflow training operator (v1.9)",
+        ),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(code: u16, message: &str) -> Status {
+        Status { code, message: message.to_owned(), ..Status::default() }
+    }
+
+    #[test]
+    fn an_answer_is_final_or_not() {
+        for (case, code, words, want) in [
+            ("a bad object", 422, "PyTorchJob.kubeflow.org \"a\" is invalid", Some("is invalid")),
+            (
+                "a webhook",
+                403,
+                "admission webhook \"v\" denied the request: no",
+                Some("change the job as it says"),
+            ),
+            (
+                "no right",
+                403,
+                "pytorchjobs.kubeflow.org is forbidden: User \"x\" cannot create resource",
+                Some("docs/kubernetes.md"),
+            ),
+            ("no namespace", 404, "namespaces \"train\" not found", Some("make the namespace")),
+            (
+                "no CRD",
+                404,
+                "the server could not find the requested resource",
+                Some("install the Kubeflow training operator"),
+            ),
+            ("too large", 413, "Request entity too large", Some("too large")),
+            ("a quota", 403, "pytorchjobs \"a\" is forbidden: exceeded quota: q", None),
+            ("bad credentials", 401, "Unauthorized", None),
+            ("too many", 429, "slow down", None),
+            ("a webhook that is away", 500, "failed calling webhook", None),
+            ("a server that starts", 503, "apiserver not ready", None),
+        ] {
+            let found = refusal(&status(code, words));
+            match want {
+                None => assert_eq!(found, None, "{case}"),
+                Some(part) => {
+                    let text = found.unwrap_or_else(|| panic!("{case} is not final"));
+                    assert!(text.starts_with(words) && text.contains(part), "{case}: {text}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! From what the cluster shows of an attempt to an observation. Pure.
+//!
+//! The job object never says why: an exit code, a preemption and a lost node give the same condition. So everything is read from the
+//! pods, from the last state of those that are gone too, and a replica is over with the first of its pods that is: the operator makes a
+//! new one under the same name where somebody deletes a pod, which is another process with another memory.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use engine::{
+    chain::{EndReason, Observation, ReplicaObservation, ReplicaStatus},
+    failure::Exit,
+    ids::{NodeName, ReplicaName},
+    job::JobKind,
+};
+
+use super::{
+    queue,
+    seen::{ContainerSeen, JobSeen, NodeSeen, Phase, PodSeen, Said},
+};
+
+/// How long a container may wait for what is likely to fail for good, such as an image that cannot be pulled: the kubelet tries again
+/// after 10, 20, 40, 80 seconds, and a registry's hiccup is over by then.
+pub(super) const START_PATIENCE: Duration = Duration::from_secs(180);
+
+/// A pod and what is remembered of it.
+#[derive(Clone, Debug)]
+pub(super) struct PodKnown {
+    pub seen: PodSeen,
+    /// It is not on the cluster any more; `seen` is its last state.
+    pub gone: bool,
+    /// How long it has been waiting for the same trouble, by our clock.
+    pub waited: Duration,
+}
+
+/// All that is known of an attempt.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    pub job: Option<JobSeen>,
+    /// Its pods in the order in which they were made.
+    pub pods: Vec<PodKnown>,
+    /// Why the operator could not make a pod.
+    pub trouble: Option<String>,
+}
+
+/// Nodes by name.
+pub(super) type Nodes = BTreeMap<NodeName, NodeSeen>;
+
+/// What there is of an attempt.
+pub(super) fn observe(known: &Known, nodes: &Nodes) -> Observation {
+    let Known { job, pods, .. } = known;
+    if job.is_none() && pods.iter().all(|pod| pod.gone) {
+        return Observation::Absent;
+    }
+    let suspended = job.as_ref().is_some_and(|job| job.is("Suspended"));
+    let mut replicas = BTreeMap::<ReplicaName, ReplicaObservation>::new();
+    for pod in pods {
+        let status = status(pod, nodes, suspended);
+        let observed = ReplicaObservation { node: pod.seen.node.clone(), status };
+        let is_over = |seen: &ReplicaObservation| matches!(seen.status, ReplicaStatus::Ended { .. });
+        match replicas.get(&pod.seen.replica) {
+            Some(earlier) if is_over(earlier) => {}
+            _ => drop(replicas.insert(pod.seen.replica.clone(), observed)),
+        }
+    }
+    let Some(job) = job else { return Observation::Placed { replicas } };
+    let expected = (0..job.replicas).map(|index| ReplicaName::of_index(JobKind::PyTorchJob, index));
+    let missing: BTreeSet<_> = expected.filter(|name| !replicas.contains_key(name)).collect();
+    for name in &missing {
+        if let Some(status) = without_pod(job, replicas.is_empty()) {
+            replicas.insert(name.clone(), ReplicaObservation { node: None, status });
+        }
+    }
+    let all_placed =
+        replicas.len() as u64 >= u64::from(job.replicas) && replicas.values().all(|one| one.node.is_some());
+    let any_ended = replicas.values().any(|one| matches!(one.status, ReplicaStatus::Ended { .. }));
+    if all_placed || any_ended {
+        // One that waits for a node is not placed yet.
+        replicas.retain(|_, one| one.node.is_some() || matches!(one.status, ReplicaStatus::Ended { .. }));
+        return Observation::Placed { replicas };
+    }
+    Observation::Waiting(queue::why(job, known, nodes))
+}
+
+/// What became of a replica of which no pod was ever seen; none while the operator may still make it.
+fn without_pod(job: &JobSeen, is_first: bool) -> Option<ReplicaStatus> {
+    let message = job.conditions.get("Failed")?;
+    let reason = if is_first {
+        EndReason::StartError(message.clone())
+    } else {
+        EndReason::Lost(format!("its pod is gone and nothing says why; {message}"))
+    };
+    Some(ReplicaStatus::Ended { exit: None, reason })
+}
+
+fn ended(reason: EndReason) -> ReplicaStatus {
+    ReplicaStatus::Ended { exit: None, reason }
+}
+
+fn status(pod: &PodKnown, nodes: &Nodes, suspended: bool) -> ReplicaStatus {
+    let seen = &pod.seen;
+    let node = seen.node.as_ref().and_then(|name| nodes.get(name));
+    let taken = || taken_away(seen, node, suspended);
+    if let ContainerSeen::Ended { code, said } = &seen.main {
+        return of_exit(seen, *code, said, taken);
+    }
+    match seen.phase {
+        Phase::Failed => return of_failure(seen, taken),
+        Phase::Succeeded => {
+            return match disrupted(seen, node) {
+                Some(reason) => ended(reason),
+                None => ReplicaStatus::Ended { exit: Some(Exit::from_code(0)), reason: EndReason::Exited },
+            };
+        }
+        Phase::Pending | Phase::Running | Phase::Other => {}
+    }
+    if pod.gone {
+        return ended(taken());
+    }
+    // Only the kubelet could say that it ended, and that one is not heard.
+    if seen.deleting && node.map_or_else(|| is_of_lost_node(seen), |node| !node.ready) {
+        let name = seen.node.as_ref().map_or("its node", NodeName::as_str);
+        let words = seen.disruption.as_ref().map_or_else(String::new, |said| format!(" ({})", said.message));
+        return ended(EndReason::NodeLost(format!("{name} is not heard{words}")));
+    }
+    if let Some(said) = seen.waiting().filter(|said| is_final(said, pod.waited)) {
+        return ended(EndReason::StartError(said.text()));
+    }
+    match &seen.main {
+        ContainerSeen::Running => ReplicaStatus::Running,
+        _ => ReplicaStatus::Pending(seen.waiting().map(Said::text).or_else(|| turn_of(seen))),
+    }
+}
+
+/// The cluster gave the pod up with its node. Asked where the node itself cannot be seen.
+fn is_of_lost_node(seen: &PodSeen) -> bool {
+    let reason = seen.disruption.as_ref().map(|said| said.reason.as_str());
+    matches!(reason, Some("DeletionByTaintManager" | "DeletionByPodGC"))
+}
+
+/// Which container runs before the program.
+fn turn_of(seen: &PodSeen) -> Option<String> {
+    let (name, _) = seen.init.iter().find(|(_, container)| *container == ContainerSeen::Running)?;
+    Some(match name.as_str() {
+        "init-pytorch" => "waits for the name of the master to be known".to_owned(),
+        name => format!("init container {name} runs"),
+    })
+}
+
+/// The program's container ended.
+fn of_exit(seen: &PodSeen, code: i32, said: &Said, taken: impl Fn() -> EndReason) -> ReplicaStatus {
+    let exit = Some(Exit::from_code(i64::from(code)));
+    if seen.disruption.is_some() || seen.said.reason == "Evicted" {
+        // Whatever it answered the signal with says nothing about the work, a zero included.
+        return ended(taken());
+    }
+    match said.reason.as_str() {
+        "OOMKilled" => return ReplicaStatus::Ended { exit, reason: EndReason::OomKilled },
+        "StartError" | "ContainerCannotRun" => return ended(EndReason::StartError(said.text())),
+        // The kubelet lost sight of it, with a node that was switched off for instance.
+        "ContainerStatusUnknown" => return ended(taken()),
+        _ => {}
+    }
+    // The agent ends with 143 when a signal cut its work short, and is killed where it takes too long.
+    if seen.deleting && matches!(code, 137 | 143) {
+        return ended(taken());
+    }
+    ReplicaStatus::Ended { exit, reason: EndReason::Exited }
+}
+
+/// The pod failed and its program did not.
+fn of_failure(seen: &PodSeen, taken: impl Fn() -> EndReason) -> ReplicaStatus {
+    if seen.disruption.is_some() || seen.said.reason == "Evicted" {
+        return ended(taken());
+    }
+    let failed = seen.init.iter().find_map(|(name, container)| match container {
+        ContainerSeen::Ended { code, said } if *code != 0 => Some((name, code, said)),
+        _ => None,
+    });
+    if let Some((name, code, said)) = failed {
+        let words = match said.text().as_str() {
+            "" | "Error" => String::new(),
+            text => format!(": {text}"),
+        };
+        let hint = match name.as_str() {
+            "init-pytorch" => "; it waits for the name of the master in the cluster's DNS",
+            super::pod::INSTALL => "; it copies the agent, see --agent-image",
+            _ => "",
+        };
+        return ended(EndReason::StartError(format!("init container {name} ended with {code}{words}{hint}")));
+    }
+    match seen.said.reason.as_str() {
+        "NodeLost" => ended(EndReason::NodeLost(seen.said.text())),
+        "" if seen.deleting => ended(taken()),
+        // Refused by the kubelet: OutOfcpu, NodeAffinity, UnexpectedAdmissionError and whatever comes.
+        _ => ended(EndReason::StartError(match seen.said.text() {
+            text if text.is_empty() => "the pod failed and the cluster does not say why".to_owned(),
+            text => text,
+        })),
+    }
+}
+
+/// Why a pod was taken away from its program.
+fn taken_away(seen: &PodSeen, node: Option<&NodeSeen>, suspended: bool) -> EndReason {
+    if let Some(reason) = disrupted(seen, node) {
+        return reason;
+    }
+    if seen.said.reason == "Evicted" {
+        return EndReason::Evicted(seen.said.message.clone());
+    }
+    if suspended {
+        return EndReason::Preempted("the job was suspended on the cluster".to_owned());
+    }
+    EndReason::Lost(format!("pod {} was deleted by someone else", seen.name))
+}
+
+/// What the condition DisruptionTarget says.
+fn disrupted(seen: &PodSeen, node: Option<&NodeSeen>) -> Option<EndReason> {
+    let said = seen.disruption.as_ref()?;
+    let text = said.text();
+    Some(match said.reason.as_str() {
+        // Somebody's own taint on a node that is well is maintenance.
+        "DeletionByTaintManager" if node.is_some_and(|node| node.ready && node.driven_out) => {
+            EndReason::Preempted(text)
+        }
+        "DeletionByTaintManager" | "DeletionByPodGC" => EndReason::NodeLost(text),
+        "TerminationByKubelet" => EndReason::Evicted(match seen.said.text() {
+            words if words.is_empty() => text,
+            words => words,
+        }),
+        // PreemptionByScheduler, EvictionByEvictionAPI, and what newer clusters add: by its definition the condition means that the
+        // cluster takes the pod away.
+        _ => EndReason::Preempted(text),
+    })
+}
+
+/// Whether a container will not start any more.
+fn is_final(said: &Said, waited: Duration) -> bool {
+    match said.reason.as_str() {
+        "ErrImageNeverPull" | "InvalidImageName" => true,
+        "ErrImagePull"
+        | "ImagePullBackOff"
+        | "ImageInspectError"
+        | "RegistryUnavailable"
+        | "CreateContainerConfigError"
+        | "CreateContainerError"
+        | "RunContainerError"
+        | "StartError"
+        | "CrashLoopBackOff" => waited >= START_PATIENCE,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/facts.rs"]
+mod tests;

@@ -1,0 +1,109 @@
+//! From an order to the objects of an attempt. Pure.
+
+use std::collections::BTreeMap;
+
+use engine::job::JobKind;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    ResourceExt,
+    core::{DynamicObject, ObjectMeta},
+};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::{names, pod, settings::KubernetesSettings};
+use crate::clusters::Order;
+
+/// The objects of one attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Manifest {
+    pub namespace: String,
+    /// Tokens of the agents, a key for each replica.
+    pub secret: Secret,
+    pub job: DynamicObject,
+}
+
+/// What an order comes to on a cluster, or why it cannot be made there.
+pub(super) fn of(order: &Order, settings: &KubernetesSettings) -> Result<Manifest, String> {
+    let (spec, plan) = (&order.spec, &order.plan);
+    if spec.kind != JobKind::PyTorchJob {
+        return Err("only PyTorchJobs can be made on Kubernetes so far; use kind pytorchjob".to_owned());
+    }
+    let name = plan.task_id.as_str();
+    if !names::is_object_name(name) {
+        return Err(format!(
+            "`{name}` is no name for objects of Kubernetes, which begin with a letter: give the job a name that does"
+        ));
+    }
+    let namespace = settings.namespace_of(spec.kubernetes.namespace.as_deref())?;
+    let mut labels = spec.kubernetes.labels.clone();
+    // After the job's own, so that none of them can pretend to be another job's.
+    labels.extend(marks(order, settings));
+    let template = pod::template(order, settings, &labels)?;
+    let replica_spec =
+        |replicas: u32| json!({ "replicas": replicas, "restartPolicy": "Never", "template": template });
+    let mut replica_specs = json!({ "Master": replica_spec(1) });
+    if spec.replicas > 1 {
+        replica_specs["Worker"] = replica_spec(spec.replicas - 1);
+    }
+    let mut annotations = BTreeMap::from([
+        (names::SPEC_HASH.to_owned(), spec_hash(order)),
+        (names::JOB_NAME.to_owned(), spec.name.clone()),
+    ]);
+    if !plan.avoid.is_empty() {
+        let avoid: Vec<_> = plan.avoid.iter().map(|node| node.as_str()).collect();
+        annotations.insert(names::AVOIDED.to_owned(), avoid.join(","));
+    }
+    let mut job = DynamicObject::new(name, &names::pytorch_job()).within(namespace).data(json!({
+        "spec": {
+            "runPolicy": { "backoffLimit": 0, "cleanPodPolicy": "None" },
+            "pytorchReplicaSpecs": replica_specs,
+        },
+    }));
+    *job.labels_mut() = labels;
+    *job.annotations_mut() = annotations;
+    Ok(Manifest { namespace: namespace.to_owned(), secret: secret(order, settings, namespace), job })
+}
+
+/// What makes an object ours, and this attempt's.
+pub(super) fn marks(order: &Order, settings: &KubernetesSettings) -> BTreeMap<String, String> {
+    [
+        (names::INSTANCE, settings.instance.clone()),
+        (names::JOB, order.job_id.to_string()),
+        (names::TASK, order.plan.task_id.to_string()),
+        (names::ATTEMPT, order.plan.number.to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+fn secret(order: &Order, settings: &KubernetesSettings, namespace: &str) -> Secret {
+    let data = order
+        .tokens
+        .iter()
+        .map(|(replica, token)| (replica.to_string(), ByteString(token.clone().into_bytes())));
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(names::secret_of(&order.plan.task_id)),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(marks(order, settings)),
+            ..ObjectMeta::default()
+        },
+        data: Some(data.collect()),
+        immutable: Some(true),
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    }
+}
+
+/// What was ordered, as a hash: of the job's spec and the attempt's plan, not of what the site's settings make of them. So an attempt
+/// is known again by a server that was started with other settings in the meantime.
+fn spec_hash(order: &Order) -> String {
+    // Both hold sorted maps and sets only, which makes the text the same whenever it is made.
+    let text = json!({ "spec": order.spec, "plan": order.plan }).to_string();
+    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+#[path = "tests/manifest.rs"]
+mod tests;

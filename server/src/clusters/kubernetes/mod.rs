@@ -1,0 +1,195 @@
+//! A Kubernetes cluster with the Kubeflow training operator: an attempt is a `kubeflow.org/v1 PyTorchJob` and a Secret with the tokens of
+//! its agents.
+//!
+//! Its truth is in the cluster. What is remembered here is what the watches have shown, so that looking at ten thousand attempts costs
+//! the API server nothing, and the last states of pods that are gone. Before the first full list, and while a watch fails, nothing is
+//! concluded; that an attempt is gone is asked for, never concluded from what is remembered.
+//!
+//! ```text
+//! manifest, pod   order + settings -> objects             pure
+//! act, answers    create, delete; what an answer means    calls
+//! watch, world    lists and watches; what they showed     calls, memory
+//! seen            the API server's objects -> facts       pure
+//! facts, queue    facts -> what there is, why it waits    pure
+//! capacity        facts -> nodes and their slots          pure
+//! ```
+//!
+//! The operator's own retries are off (`restartPolicy: Never`, `backoffLimit: 0`): the driver decides.
+
+mod act;
+mod answers;
+mod capacity;
+mod client;
+mod facts;
+#[cfg(test)]
+#[path = "tests/fake.rs"]
+mod fake;
+mod manifest;
+mod names;
+mod pod;
+mod quantity;
+mod queue;
+mod seen;
+mod settings;
+mod watch;
+mod world;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use engine::{
+    chain::Observation,
+    ids::{JobId, TaskId},
+    job::{ClusterKind, JobSpec},
+};
+use kube::Client;
+use tokio::{sync::mpsc, time::Instant};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::{act::Hands, world::World};
+pub use self::{
+    client::KubernetesError,
+    settings::{ACCELERATOR, AgentSource, KubernetesSettings, NODE_LOST_SECONDS},
+};
+use super::{Cluster, ClusterError, Node, Order};
+
+/// Hints that wait to be read; one that finds no room is dropped, as the driver also looks by itself.
+const HINTS: usize = 4_096;
+
+/// A Kubernetes cluster.
+pub struct Kubernetes {
+    hands: Hands,
+    world: Arc<World>,
+    hints: std::sync::Mutex<Option<mpsc::Receiver<TaskId>>>,
+    tasks: TaskTracker,
+}
+
+impl Kubernetes {
+    /// Connects to the cluster and begins to watch it. One that does not answer yet, or lacks the operator or a right, is said in the log
+    /// and in the answers until it does. From `shutdown` on nothing is watched; what runs there runs on.
+    ///
+    /// # Errors
+    /// Settings that can never work: see [`KubernetesError`].
+    pub async fn start(
+        settings: KubernetesSettings,
+        shutdown: CancellationToken,
+    ) -> Result<Arc<Self>, KubernetesError> {
+        let client = client::connect(&settings).await?;
+        Ok(Self::with_client(client, settings, &shutdown))
+    }
+
+    fn with_client(client: Client, settings: KubernetesSettings, shutdown: &CancellationToken) -> Arc<Self> {
+        let (hint, hints) = mpsc::channel(HINTS);
+        let (world, tasks) = (Arc::new(World::new(hint)), TaskTracker::new());
+        watch::begin(&client, &settings, &world, &tasks, shutdown);
+        let hints = std::sync::Mutex::new(Some(hints));
+        Arc::new(Self { hands: Hands { client, settings }, world, hints, tasks })
+    }
+
+    /// Returns once its tasks have ended after `shutdown`.
+    pub async fn stopped(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn settings(&self) -> &KubernetesSettings {
+        &self.hands.settings
+    }
+
+    fn unreachable(&self, doing: &'static str, why: impl Into<anyhow::Error>) -> ClusterError {
+        ClusterError::Unreachable { cluster: self.settings().name.clone(), doing, source: why.into() }
+    }
+
+    /// Where an attempt is, or may be.
+    fn namespaces_of(&self, task: &TaskId) -> Vec<String> {
+        self.world.namespace_of(task).map_or_else(|| self.settings().namespaces.clone(), |name| vec![name])
+    }
+
+    /// That the watches show nothing of an attempt is a hint only: they may be behind.
+    async fn look(&self, task: &TaskId) -> Result<Observation, ClusterError> {
+        for namespace in &self.settings().namespaces {
+            let (job, pods) = self.hands.look(namespace, task).await?;
+            if job.is_none() && pods.is_empty() {
+                continue;
+            }
+            job.into_iter().for_each(|job| self.world.set_job(job));
+            let now = Instant::now();
+            pods.into_iter().for_each(|pod| self.world.set_pod(namespace, pod, now));
+            let (known, nodes) = self.world.known(task, now);
+            return Ok(facts::observe(&known, &nodes));
+        }
+        Ok(Observation::Absent)
+    }
+}
+
+#[async_trait]
+impl Cluster for Arc<Kubernetes> {
+    fn name(&self) -> &str {
+        &self.settings().name
+    }
+
+    fn kind(&self) -> ClusterKind {
+        ClusterKind::Kubernetes
+    }
+
+    async fn create(&self, order: &Order) -> Result<(), ClusterError> {
+        // In a task of its own: whoever stops waiting for it must not leave a Secret without an owner.
+        let (hands, order) = (self.hands.clone(), order.clone());
+        let made = self.tasks.spawn(async move { hands.create(&order).await }).await;
+        let job = made.unwrap_or_else(|why| Err(self.unreachable("creating an attempt", why)))?;
+        self.world.set_job(job);
+        Ok(())
+    }
+
+    async fn delete(&self, task: &TaskId, force: bool) -> Result<(), ClusterError> {
+        for namespace in self.namespaces_of(task) {
+            self.hands.delete(&namespace, task, force).await?;
+        }
+        self.world.changed(task);
+        Ok(())
+    }
+
+    async fn observe(&self, task: &TaskId) -> Result<Observation, ClusterError> {
+        let now = Instant::now();
+        if let Some(why) = self.world.blind(&self.namespaces_of(task), now) {
+            return Err(self.unreachable("looking at an attempt", anyhow::anyhow!(why)));
+        }
+        let (known, nodes) = self.world.known(task, now);
+        match facts::observe(&known, &nodes) {
+            Observation::Absent => self.look(task).await,
+            seen => Ok(seen),
+        }
+    }
+
+    async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
+        if let Some(why) = self.world.blind_to_nodes(Instant::now()) {
+            return Err(self.unreachable("listing the nodes", anyhow::anyhow!(why)));
+        }
+        let (nodes, pods) = self.world.nodes();
+        Ok(capacity::nodes(&nodes, &pods, &self.settings().accelerator))
+    }
+
+    async fn forget(&self, job: &JobId, _: &JobSpec, tasks: &[TaskId]) -> Result<(), ClusterError> {
+        if let Some(task) = tasks.iter().find(|task| self.world.namespace_of(task).is_some()) {
+            let why = anyhow::anyhow!("attempt {task} is still there");
+            return Err(self.unreachable("forgetting a job", why));
+        }
+        // Its checkpoints are in volumes of its owner, and stay.
+        let files = self.settings().data_dir.join("jobs").join(job.as_str());
+        match tokio::fs::remove_dir_all(&files).await {
+            Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
+                let why = anyhow::Error::from(why).context(format!("could not remove {}", files.display()));
+                Err(self.unreachable("removing a job's files", why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn hints(&self) -> Option<mpsc::Receiver<TaskId>> {
+        self.hints.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/cluster.rs"]
+mod tests;

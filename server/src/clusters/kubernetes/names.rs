@@ -1,0 +1,77 @@
+//! How Holdfast's objects on a cluster are named and marked.
+
+use engine::ids::TaskId;
+use kube::core::{ApiResource, GroupVersionKind};
+
+/// The installation that made an object.
+pub(super) const INSTANCE: &str = "holdfast.dev/instance";
+/// The job.
+pub(super) const JOB: &str = "holdfast.dev/job";
+/// The attempt's task ID.
+pub(super) const TASK: &str = "holdfast.dev/task";
+/// The attempt's number.
+pub(super) const ATTEMPT: &str = "holdfast.dev/attempt";
+/// What was ordered, as a hash.
+pub(super) const SPEC_HASH: &str = "holdfast.dev/spec-hash";
+/// Nodes that the attempt keeps off, with commas between.
+pub(super) const AVOIDED: &str = "holdfast.dev/avoided-nodes";
+/// The job's name as its owner wrote it.
+pub(super) const JOB_NAME: &str = "holdfast.dev/job-name";
+
+/// The training operator's label: `master` or `worker`.
+pub(super) const REPLICA_TYPE: &str = "training.kubeflow.org/replica-type";
+/// The training operator's label: from 0 in each type.
+pub(super) const REPLICA_INDEX: &str = "training.kubeflow.org/replica-index";
+
+/// The container of the program; the training operator asks for this name.
+pub(super) const CONTAINER: &str = "pytorch";
+/// The longest name of a job: the operators make `<name>-worker-<n>` and more of it.
+pub(super) const NAME_CHARS: usize = 47;
+
+/// `kubeflow.org/v1 PyTorchJob`.
+pub(super) fn pytorch_job() -> ApiResource {
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("kubeflow.org", "v1", "PyTorchJob"),
+        "pytorchjobs",
+    )
+}
+
+/// The Secret with the tokens of an attempt's agents.
+pub(super) fn secret_of(task: &TaskId) -> String {
+    format!("{task}-agents")
+}
+
+/// A label selector for all objects of an installation.
+pub(super) fn of_instance(instance: &str) -> String {
+    format!("{INSTANCE}={instance}")
+}
+
+/// A label selector for the objects of one attempt.
+pub(super) fn of_task(instance: &str, task: &TaskId) -> String {
+    format!("{INSTANCE}={instance},{TASK}={task}")
+}
+
+/// Whether a name is one that services may have (RFC 1035), and short enough.
+pub(super) fn is_object_name(name: &str) -> bool {
+    name.len() <= NAME_CHARS
+        && engine::ids::is_dns_label(name)
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_name_begins_with_a_letter_and_is_short() {
+        for (name, want) in [
+            ("demo-jabcdefghij2-1", true),
+            ("7b-jabcdefghij2-1", false),
+            ("-a", false),
+            (&*"a".repeat(47), true),
+            (&*"a".repeat(48), false),
+        ] {
+            assert_eq!(is_object_name(name), want, "{name}");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The pod template of an attempt. Pure.
+//!
+//! The user's image stays as it is: an init container copies the agent into an empty directory of the pod, and the agent starts the
+//! program. Each pod sees the token of its own replica only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::{
+    chain::limits,
+    job::{Toleration, Volume, VolumeSource},
+};
+use serde_json::{Map, Value, json};
+
+use super::{
+    names::{self, CONTAINER},
+    settings::{AgentSource, KubernetesSettings},
+};
+use crate::clusters::Order;
+
+/// The init container that brings the agent.
+pub(super) const INSTALL: &str = "holdfast-install";
+/// Where the agent and what it keeps are in a pod.
+const HOME: &str = "/holdfast";
+/// The file with the token of the pod's own replica.
+const TOKEN_FILE: &str = "/etc/holdfast/token";
+const HOME_VOLUME: &str = "holdfast";
+const TOKEN_VOLUME: &str = "holdfast-token";
+const SHM_VOLUME: &str = "holdfast-shm";
+/// The agent's own time to end a launch, beside the grace that the launch has: KILL, reaping and the last report.
+const AGENT_STOP_SECONDS: u32 = 10;
+/// What the init container may use: it copies one file.
+const INSTALL_CPU: &str = "50m";
+const INSTALL_MEMORY: &str = "64Mi";
+/// What the agent keeps of each launch's output in the pod, beside what it passes on to the kubelet. A limit of the directory itself
+/// would have the kubelet evict the pod.
+const LOG_LIMIT_BYTES: u32 = 64 << 20;
+
+/// The template of all replicas, or why a job cannot have one here.
+pub(super) fn template(
+    order: &Order,
+    settings: &KubernetesSettings,
+    labels: &BTreeMap<String, String>,
+) -> Result<Value, String> {
+    let (spec, options) = (&order.spec, &order.spec.kubernetes);
+    let image = spec.image.as_ref().ok_or("image is missing; Kubernetes needs one")?;
+    let (volumes, mounts) = volumes(order, settings)?;
+    let mut container = Map::new();
+    let mut set = |name: &str, value: Value| drop(container.insert(name.to_owned(), value));
+    set("name", json!(CONTAINER));
+    set("image", json!(image));
+    set("command", json!(command(order, settings)));
+    set("env", env(order, settings)?);
+    set("volumeMounts", json!(mounts));
+    set("resources", resources(order, settings));
+    if let Some(dir) = &spec.working_dir {
+        set("workingDir", json!(dir));
+    }
+    let mut pod = Map::new();
+    let mut set = |name: &str, value: Value| drop(pod.insert(name.to_owned(), value));
+    set("containers", json!([container]));
+    if let AgentSource::Image(image) = &settings.agent {
+        set("initContainers", json!([installer(image)]));
+    }
+    set("volumes", json!(volumes));
+    set("restartPolicy", json!("Never"));
+    set("terminationGracePeriodSeconds", json!(grace_seconds(order)));
+    set("tolerations", json!(tolerations(&options.tolerations, settings)));
+    set("affinity", affinity(order));
+    if !options.node_selector.is_empty() {
+        set("nodeSelector", json!(options.node_selector));
+    }
+    if let Some(class) = &options.priority_class {
+        set("priorityClassName", json!(class));
+    }
+    match &options.service_account {
+        Some(account) => set("serviceAccountName", json!(account)),
+        // A training program that was given no account needs no way into the cluster.
+        None => set("automountServiceAccountToken", json!(false)),
+    }
+    if !options.pull_secrets.is_empty() {
+        let names: Vec<_> = options.pull_secrets.iter().map(|name| json!({ "name": name })).collect();
+        set("imagePullSecrets", json!(names));
+    }
+    pod.retain(|_, value| !value.is_null());
+    Ok(json!({ "metadata": { "labels": labels }, "spec": pod }))
+}
+
+/// The container that copies the agent. It has limits, as quotas may ask every container for them.
+fn installer(image: &str) -> Value {
+    let amounts = json!({ "cpu": INSTALL_CPU, "memory": INSTALL_MEMORY });
+    json!({
+        "name": INSTALL,
+        "image": image,
+        "args": ["install", HOME],
+        "resources": { "requests": amounts, "limits": amounts },
+        "volumeMounts": [{ "name": HOME_VOLUME, "mountPath": HOME }],
+    })
+}
+
+fn command(order: &Order, settings: &KubernetesSettings) -> Vec<String> {
+    let agent = match &settings.agent {
+        AgentSource::Image(_) => format!("{HOME}/holdfast-agent"),
+        AgentSource::InImage(path) => path.clone(),
+    };
+    let own = [agent, "run".to_owned(), "--".to_owned()];
+    own.into_iter().chain(order.spec.command.iter().map(|arg| literal(arg))).collect()
+}
+
+/// A text that the kubelet leaves as it is: it would put variables in the place of `$(NAME)` and make `$$` one `$`.
+fn literal(text: &str) -> String {
+    text.replace('$', "$$")
+}
+
+fn env(order: &Order, settings: &KubernetesSettings) -> Result<Value, String> {
+    let (spec, plan) = (&order.spec, &order.plan);
+    let field = |name: &str, path: String| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } });
+    let label = |name: &str| format!("metadata.labels['{name}']");
+    let value = |name: &str, value: &str| json!({ "name": name, "value": value });
+    // A variable can only use those before it.
+    let replica = "$(HOLDFAST_AGENT_REPLICA_TYPE)-$(HOLDFAST_AGENT_REPLICA_INDEX)";
+    let mut own = vec![
+        field("HOLDFAST_AGENT_REPLICA_TYPE", label(names::REPLICA_TYPE)),
+        field("HOLDFAST_AGENT_REPLICA_INDEX", label(names::REPLICA_INDEX)),
+        value("HOLDFAST_AGENT_REPLICA", replica),
+        field("HOLDFAST_AGENT_ADDRESS", "status.podIP".to_owned()),
+        value("HOLDFAST_AGENT_SERVER", &literal(&settings.server_url)),
+        value("HOLDFAST_AGENT_TASK_ID", plan.task_id.as_str()),
+        value("HOLDFAST_AGENT_TOKEN_FILE", TOKEN_FILE),
+        value("HOLDFAST_AGENT_STATE_DIR", &format!("{HOME}/state")),
+        value("HOLDFAST_AGENT_LOG_DIR", &format!("{HOME}/logs")),
+        value("HOLDFAST_AGENT_LOG_LIMIT_BYTES", &LOG_LIMIT_BYTES.to_string()),
+        value("HOLDFAST_AGENT_PASS_THROUGH", "true"),
+        value("HOLDFAST_JOB_ID", order.job_id.as_str()),
+        value("HOLDFAST_TASK_ID", plan.task_id.as_str()),
+        value("HOLDFAST_REPLICA", replica),
+        value("HOLDFAST_ATTEMPT", &plan.number.to_string()),
+    ];
+    if let Some(previous) = &plan.previous_task_id {
+        own.push(value("HOLDFAST_PREVIOUS_TASK_ID", previous.as_str()));
+    }
+    if let Some(dir) = &spec.checkpoint_dir {
+        if !dir.starts_with('/') {
+            return Err(format!(
+                "checkpoint_dir {dir} is relative; on Kubernetes name an absolute path, in a volume that outlives the pods"
+            ));
+        }
+        own.push(value("HOLDFAST_CHECKPOINT_DIR", &literal(dir)));
+    }
+    let ours: BTreeSet<_> = own.iter().filter_map(|one| one["name"].as_str().map(str::to_owned)).collect();
+    let secrets = &spec.kubernetes.secrets;
+    let by_reference = secrets.iter().map(|one| {
+        let source = json!({ "secretKeyRef": { "name": one.secret, "key": one.key } });
+        (&one.name, json!({ "name": one.name, "valueFrom": source }))
+    });
+    let plain = spec.env.iter().filter(|(name, _)| secrets.iter().all(|secret| secret.name != **name));
+    let plain = plain.map(|(name, text)| (name, value(name, &literal(text))));
+    let theirs = plain.chain(by_reference).filter(|(name, _)| !ours.contains(*name)).map(|(_, one)| one);
+    Ok(own.iter().cloned().chain(theirs).collect())
+}
+
+fn resources(order: &Order, settings: &KubernetesSettings) -> Value {
+    let options = &order.spec.kubernetes;
+    let mut amounts = BTreeMap::new();
+    amounts.extend(options.cpu.as_ref().map(|cpu| ("cpu".to_owned(), cpu.clone())));
+    amounts.extend(options.memory.as_ref().map(|memory| ("memory".to_owned(), memory.clone())));
+    if order.spec.accelerators_per_replica > 0 {
+        let name = options.accelerator.as_ref().unwrap_or(&settings.accelerator);
+        amounts.insert(name.clone(), order.spec.accelerators_per_replica.to_string());
+    }
+    json!({ "requests": amounts, "limits": amounts })
+}
+
+/// Volumes of the pod and where the program's container sees them.
+fn volumes(order: &Order, settings: &KubernetesSettings) -> Result<(Vec<Value>, Vec<Value>), String> {
+    let secret = names::secret_of(&order.plan.task_id);
+    let mut volumes = vec![
+        json!({ "name": HOME_VOLUME, "emptyDir": {} }),
+        // Inside the container only: whoever the program runs as must be able to read it.
+        json!({ "name": TOKEN_VOLUME, "secret": { "secretName": secret, "defaultMode": 0o444 } }),
+    ];
+    let mut mounts = vec![
+        json!({ "name": HOME_VOLUME, "mountPath": HOME }),
+        json!({
+            "name": TOKEN_VOLUME,
+            "mountPath": TOKEN_FILE,
+            "subPathExpr": "$(HOLDFAST_AGENT_REPLICA)",
+            "readOnly": true,
+        }),
+    ];
+    if let Some(size) = &order.spec.kubernetes.shm_size {
+        volumes.push(json!({ "name": SHM_VOLUME, "emptyDir": { "medium": "Memory", "sizeLimit": size } }));
+        mounts.push(json!({ "name": SHM_VOLUME, "mountPath": "/dev/shm" }));
+    }
+    for (number, volume) in order.spec.kubernetes.volumes.iter().enumerate() {
+        let name = format!("volume-{number}");
+        let mut made = source(volume, settings)?;
+        made["name"] = json!(name);
+        volumes.push(made);
+        let mut mount = json!({ "name": name, "mountPath": volume.mount_path });
+        if volume.read_only {
+            mount["readOnly"] = json!(true);
+        }
+        mounts.push(mount);
+    }
+    Ok((volumes, mounts))
+}
+
+fn source(volume: &Volume, settings: &KubernetesSettings) -> Result<Value, String> {
+    Ok(match &volume.source {
+        VolumeSource::Claim(name) => json!({ "persistentVolumeClaim": { "claimName": name } }),
+        VolumeSource::ConfigMap(name) => json!({ "configMap": { "name": name } }),
+        VolumeSource::Secret(name) => json!({ "secret": { "secretName": name } }),
+        VolumeSource::HostPath(path) if settings.allow_host_paths => json!({ "hostPath": { "path": path } }),
+        VolumeSource::HostPath(path) => {
+            return Err(format!(
+                "{path} is a directory of the nodes, which jobs may not mount here; use a PersistentVolumeClaim, or have --kube-allow-host-paths set"
+            ));
+        }
+    })
+}
+
+/// From TERM to KILL of a pod: what the agent needs to end a launch, after what the program may take to save.
+fn grace_seconds(order: &Order) -> u32 {
+    let notice = &order.spec.fault_tolerance.exit_checkpoint;
+    let saving = if notice.enabled { notice.max_wait_seconds } else { 0 };
+    limits::STOP_GRACE_SECONDS + AGENT_STOP_SECONDS + saving
+}
+
+/// The job's own, and those that say how soon a lost node is noticed.
+fn tolerations(wanted: &[Toleration], settings: &KubernetesSettings) -> Vec<Value> {
+    let theirs = wanted.iter().map(|one| {
+        let mut toleration = json!({ "operator": if one.value.is_some() { "Equal" } else { "Exists" } });
+        for (name, value) in [("key", &one.key), ("value", &one.value), ("effect", &one.effect)] {
+            if let Some(value) = value {
+                toleration[name] = json!(value);
+            }
+        }
+        toleration
+    });
+    let lost = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"].map(|key| {
+        json!({
+            "key": key,
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": settings.node_lost_seconds,
+        })
+    });
+    theirs.chain(lost).collect()
+}
+
+/// Keeps the pods off the avoided nodes, by their names: the label `kubernetes.io/hostname` is not the name everywhere.
+fn affinity(order: &Order) -> Value {
+    let avoid: Vec<_> = order
+        .plan
+        .avoid
+        .iter()
+        .map(|node| json!({ "key": "metadata.name", "operator": "NotIn", "values": [node] }))
+        .collect();
+    if avoid.is_empty() {
+        return Value::Null;
+    }
+    let terms = json!([{ "matchFields": avoid }]);
+    json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms } } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_job_says_reaches_its_program_as_it_is() {
+        for (text, want) in [("echo $(date) $$ $HOME", "echo $$(date) $$$$ $$HOME"), ("plain", "plain")] {
+            assert_eq!(literal(text), want);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+use serde_json::Value;
+
+use super::*;
+use crate::clusters::kubernetes::fake::{
+    Asked, TASK, client, list, order, refusal, settings, spec, task, verbs,
+};
+
+fn hands(answer: impl Fn(&str, &Value) -> Option<(u16, Value)> + Send + Sync + 'static) -> (Hands, Asked) {
+    let (client, asked) = client(answer);
+    (Hands { client, settings: settings() }, asked)
+}
+
+/// What the API server stored of a request.
+fn stored(body: &Value) -> Option<(u16, Value)> {
+    let mut body = body.clone();
+    body["metadata"]["uid"] = json!("uid-1");
+    Some((201, body))
+}
+
+fn ours(hands: &Hands) -> Value {
+    let made = manifest::of(&order(spec(2)), &hands.settings).unwrap();
+    let mut job = serde_json::to_value(made.job).unwrap();
+    job["metadata"]["uid"] = json!("uid-1");
+    job
+}
+
+fn ours_secret(hands: &Hands) -> Value {
+    let made = manifest::of(&order(spec(2)), &hands.settings).unwrap();
+    let mut secret = serde_json::to_value(made.secret).unwrap();
+    secret["metadata"]["uid"] = json!("uid-2");
+    secret
+}
+
+fn exists() -> Option<(u16, Value)> {
+    refusal(409, "AlreadyExists", "already exists")
+}
+
+fn refused(result: Result<JobSeen, ClusterError>) -> String {
+    match result {
+        Err(ClusterError::Refused { text }) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn unreachable(result: Result<JobSeen, ClusterError>) -> String {
+    match result {
+        Err(error @ ClusterError::Unreachable { .. }) => format!("{:#}", anyhow::Error::from(error)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_secret_comes_first_and_is_given_to_the_job() {
+    let (hands, asked) = hands(|what, body| match what {
+        what if what.starts_with("POST") => stored(body),
+        _ => Some((200, json!({ "metadata": {} }))),
+    });
+    let job = hands.create(&order(spec(2))).await.unwrap();
+    assert_eq!((job.uid.as_str(), job.namespace.as_str(), job.replicas), ("uid-1", "train", 2));
+    assert_eq!(verbs(&asked), ["POST secret", "POST job", "PATCH secret"]);
+    let asked = asked.lock().unwrap();
+    let owner = &asked[2].1["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["name"], &owner["uid"]), (&json!(TASK), &json!("uid-1")));
+    let job = asked[1].1.to_string();
+    let tokens: Vec<_> = order(spec(2)).tokens.into_values().collect();
+    assert!(tokens.iter().all(|token| !job.contains(token)), "no token is in the pods' template");
+}
+
+#[tokio::test]
+async fn what_an_earlier_try_made_is_taken() {
+    let (template, _) = hands(|_, _| None);
+    let (job, secret) = (ours(&template), ours_secret(&template));
+    let (hands, asked) = hands(move |what, _| match what {
+        what if what.starts_with("POST") => exists(),
+        what if what.starts_with("GET") && what.contains("/secrets/") => Some((200, secret.clone())),
+        what if what.starts_with("GET") => Some((200, job.clone())),
+        _ => Some((200, json!({ "metadata": {} }))),
+    });
+    hands.create(&order(spec(2))).await.unwrap();
+    assert_eq!(verbs(&asked), ["POST secret", "GET secret", "POST job", "GET job", "PATCH secret"]);
+}
+
+#[tokio::test]
+async fn an_object_of_somebody_else_is_a_conflict_that_is_named() {
+    for change in ["/metadata/labels/holdfast.dev~1instance", "/metadata/annotations/holdfast.dev~1spec-hash"]
+    {
+        let (template, _) = hands(|_, _| None);
+        let mut job = ours(&template);
+        *job.pointer_mut(change).unwrap() = json!("other");
+        let (hands, asked) = hands(move |what, body| match what {
+            what if what.starts_with("POST") && what.contains("/secrets") => stored(body),
+            what if what.starts_with("POST") => exists(),
+            what if what.contains("/pytorchjobs/") => Some((200, job.clone())),
+            _ => refusal(404, "NotFound", "not found"),
+        });
+        let text = refused(hands.create(&order(spec(2))).await);
+        assert!(text.contains(TASK) && text.contains("namespace train"), "{text}");
+        assert!(
+            !verbs(&asked).iter().any(|verb| verb == "DELETE job" || verb == "PATCH secret"),
+            "{asked:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_leaves_nothing_behind_and_says_what_to_do() {
+    let (template, _) = hands(|_, _| None);
+    let secret = ours_secret(&template);
+    let (hands, asked) = hands(move |what, body| match what {
+        what if what.starts_with("POST") && what.contains("/secrets") => stored(body),
+        what if what.starts_with("POST") => {
+            refusal(404, "NotFound", "the server could not find the requested resource")
+        }
+        what if what.starts_with("GET") => Some((200, secret.clone())),
+        _ => Some((200, json!({ "metadata": {} }))),
+    });
+    let text = refused(hands.create(&order(spec(2))).await);
+    assert!(text.contains("install the Kubeflow training operator"), "{text}");
+    assert_eq!(verbs(&asked), ["POST secret", "POST job", "GET secret", "DELETE secret"]);
+}
+
+#[tokio::test]
+async fn a_quota_or_a_server_that_is_away_is_not_final() {
+    let (quota, _) = hands(|what, body| match what {
+        what if what.contains("/secrets") => stored(body),
+        _ => refusal(403, "Forbidden", "pytorchjobs.kubeflow.org \"a\" is forbidden: exceeded quota: jobs"),
+    });
+    assert!(unreachable(quota.create(&order(spec(2))).await).contains("exceeded quota"));
+    let (denied, _) =
+        hands(|_, _| refusal(403, "Forbidden", "secrets is forbidden: User \"h\" cannot create resource"));
+    assert!(refused(denied.create(&order(spec(2))).await).contains("docs/kubernetes.md"));
+    for code in [401, 429, 500, 503] {
+        let (hands, _) = hands(move |_, _| refusal(code, "", "later"));
+        let text = unreachable(hands.create(&order(spec(2))).await);
+        assert!(text.contains("later") && text.contains("creating an attempt"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_refused_is_not_final() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+    let hands = Hands { client: Client::try_from(config).unwrap(), settings: settings() };
+    assert!(unreachable(hands.create(&order(spec(2))).await).contains("did not answer"));
+}
+
+#[tokio::test]
+async fn a_removal_is_of_the_object_that_was_read() {
+    let (template, _) = hands(|_, _| None);
+    let (job, secret) = (ours(&template), ours_secret(&template));
+    let (hands, asked) = hands(move |what, _| match what {
+        what if what.starts_with("GET") && what.contains("/secrets/") => Some((200, secret.clone())),
+        what if what.starts_with("GET") => Some((200, job.clone())),
+        what if what.contains("/pods") => list(Vec::new()),
+        _ => Some((200, json!({ "metadata": {} }))),
+    });
+    hands.delete("train", &task(), true).await.unwrap();
+    assert_eq!(verbs(&asked), ["GET job", "DELETE job", "GET secret", "DELETE secret", "DELETE pods"]);
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked[1].1["preconditions"]["uid"], "uid-1");
+    assert_eq!(asked[1].1["propagationPolicy"], "Background");
+    assert_eq!(asked[4].1["gracePeriodSeconds"], 0);
+    assert!(asked[4].0.contains("holdfast.dev%2Ftask"), "{}", asked[4].0);
+}
+
+#[tokio::test]
+async fn what_is_not_ours_or_was_made_again_is_not_removed() {
+    let (template, _) = hands(|_, _| None);
+    let mut stranger = ours(&template);
+    stranger["metadata"]["labels"]["holdfast.dev/instance"] = json!("other");
+    let marks = json!({ "metadata": stranger["metadata"] });
+    let (hands, asked) = hands(move |_, _| Some((200, marks.clone())));
+    hands.delete("train", &task(), false).await.unwrap();
+    assert_eq!(verbs(&asked), ["GET job", "GET secret"]);
+
+    let job = ours(&template);
+    let (hands, _) = self::hands(move |what, _| match what {
+        what if what.starts_with("DELETE") => {
+            refusal(409, "Conflict", "the UID in the precondition does not match")
+        }
+        _ => Some((200, job.clone())),
+    });
+    let error = hands.delete("train", &task(), false).await.unwrap_err();
+    assert!(matches!(error, ClusterError::Unreachable { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_is_absent_counts_as_removed() {
+    let (hands, asked) = hands(|what, _| match what {
+        what if what.contains("/pods") => list(Vec::new()),
+        _ => refusal(404, "NotFound", "not found"),
+    });
+    hands.delete("train", &task(), false).await.unwrap();
+    assert_eq!(verbs(&asked), ["GET job", "GET secret"]);
+    assert_eq!(hands.look("train", &task()).await.unwrap(), (None, Vec::new()));
+}

@@ -1,0 +1,109 @@
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{
+    fake::{client, job_object, list, pod_object, refusal, running, settings, task},
+    *,
+};
+use engine::ids::ReplicaName;
+
+/// An API server with these objects; watches stay silent.
+fn server(jobs: Vec<Value>, pods: Vec<Value>) -> impl Fn(&str, &Value) -> Option<(u16, Value)> {
+    move |what, _| {
+        let here = what.contains("/namespaces/train/");
+        match what {
+            what if what.contains("/version") => fake::version(),
+            what if what.contains("watch=") => None,
+            what if what.contains("/nodes") => list(Vec::new()),
+            what if what.contains("/pytorchjobs?") && here => list(jobs.clone()),
+            what if what.contains("/pods?") && here => list(pods.clone()),
+            what if what.contains('?') && what.starts_with("GET") => list(Vec::new()),
+            _ => refusal(404, "NotFound", "not found"),
+        }
+    }
+}
+
+fn start(client: Client) -> (Arc<Kubernetes>, CancellationToken) {
+    let stop = CancellationToken::new();
+    (Kubernetes::with_client(client, settings(), &stop), stop)
+}
+
+/// What is observed once the lists are there.
+async fn observed(cluster: &Arc<Kubernetes>) -> Observation {
+    for _ in 0..500 {
+        if let Ok(seen) = cluster.observe(&task()).await {
+            return seen;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{:?}", cluster.observe(&task()).await)
+}
+
+#[tokio::test]
+async fn an_attempt_is_seen_with_the_first_lists_and_hinted_at() {
+    let pods = vec![pod_object("master-0", "m-1", "n1", running())];
+    let (client, _) = client(server(vec![job_object(1, &[("Running", "True", "runs")])], pods));
+    let (cluster, stop) = start(client);
+    let error = cluster.observe(&task()).await.unwrap_err();
+    assert!(matches!(error, ClusterError::Unreachable { .. }), "nothing is known before: {error:?}");
+    let mut hints = cluster.hints().unwrap();
+    assert!(cluster.hints().is_none(), "taken once");
+    assert_eq!(hints.recv().await.unwrap(), task());
+    let Observation::Placed { replicas } = observed(&cluster).await else { panic!() };
+    assert!(replicas.contains_key(&ReplicaName::new("master-0").unwrap()));
+    stop.cancel();
+    tokio::time::timeout(Duration::from_secs(5), cluster.stopped()).await.unwrap();
+}
+
+#[tokio::test]
+async fn absence_is_asked_for_and_not_concluded() {
+    let (client, asked) = client(server(Vec::new(), Vec::new()));
+    let (cluster, _stop) = start(client);
+    assert_eq!(observed(&cluster).await, Observation::Absent);
+    let asked = asked.lock().unwrap();
+    for namespace in ["train", "eval"] {
+        let path = format!("/namespaces/{namespace}/pytorchjobs/{}", task());
+        assert!(asked.iter().any(|(what, _)| what.contains(&path)), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_without_the_operator_says_what_to_install() {
+    let (client, _) = client(|what, _| match what {
+        what if what.contains("/pytorchjobs") => {
+            refusal(404, "NotFound", "the server could not find the requested resource")
+        }
+        what if what.contains("/version") => fake::version(),
+        what if what.contains("watch=") => None,
+        _ => list(Vec::new()),
+    });
+    let (cluster, _stop) = start(client);
+    for _ in 0..500 {
+        let error = anyhow::Error::from(cluster.observe(&task()).await.unwrap_err());
+        let text = format!("{error:#}");
+        if text.contains("install the Kubeflow training operator") {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it does not say what is missing");
+}
+
+#[tokio::test]
+async fn files_of_a_job_go_when_its_attempts_have_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = dir.path().join("jobs/jabcdefghij2/a");
+    std::fs::create_dir_all(&files).unwrap();
+    let (client, _) = client(|_, _| None);
+    let settings = KubernetesSettings { data_dir: dir.path().to_owned(), ..settings() };
+    let cluster = Kubernetes::with_client(client, settings, &CancellationToken::new());
+    let (job, spec) = (JobId::new("jabcdefghij2").unwrap(), fake::spec(1));
+    cluster.world.set_job(fake::job(1, &[]));
+    cluster.forget(&job, &spec, &[task()]).await.unwrap_err();
+    cluster.world.remove_job(&task(), "job-1");
+    for _ in 0..2 {
+        cluster.forget(&job, &spec, &[task()]).await.unwrap();
+        assert!(!files.exists());
+    }
+}

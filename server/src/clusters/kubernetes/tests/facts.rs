@@ -1,0 +1,297 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::clusters::kubernetes::{
+    fake::{job, node, pod, running, terminated, with_main},
+    seen::PodSeen,
+};
+
+const NEVER: Duration = Duration::ZERO;
+
+fn known(seen: PodSeen) -> PodKnown {
+    PodKnown { seen, gone: false, waited: NEVER }
+}
+
+fn there(status: Value) -> PodKnown {
+    known(pod("worker-0", "w-1", "n1", status))
+}
+
+fn gone(status: Value) -> PodKnown {
+    PodKnown { gone: true, ..there(status) }
+}
+
+fn deleting(status: Value) -> PodKnown {
+    let mut pod = there(status);
+    pod.seen.deleting = true;
+    pod
+}
+
+fn with(mut status: Value, name: &str, value: Value) -> Value {
+    status[name] = value;
+    status
+}
+
+fn disrupted(status: Value, reason: &str) -> Value {
+    let condition =
+        json!({ "type": "DisruptionTarget", "status": "True", "reason": reason, "message": "words" });
+    with(status, "conditions", json!([condition]))
+}
+
+fn waiting(reason: &str, seconds: u64) -> PodKnown {
+    let state = json!({ "waiting": { "reason": reason, "message": "words" } });
+    PodKnown { waited: Duration::from_secs(seconds), ..there(with_main("Pending", state)) }
+}
+
+fn init(name: &str, state: Value) -> Value {
+    json!([{ "name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state }])
+}
+
+fn nodes(ready: &str, taint: Option<&str>) -> Nodes {
+    [node("n1", ready, taint), node("n2", "True", None)].into()
+}
+
+fn exited(code: i64) -> ReplicaStatus {
+    ReplicaStatus::Ended { exit: Some(Exit::from_code(code)), reason: EndReason::Exited }
+}
+
+#[test]
+fn the_end_of_a_pod_is_told_by_its_own_state_and_by_who_took_it_away() {
+    use EndReason::{Evicted, Lost, NodeLost, OomKilled, Preempted, StartError};
+    let text = |text: &str| text.to_owned();
+    let failed =
+        |reason: &str, message: &str| json!({ "phase": "Failed", "reason": reason, "message": message });
+    let oom = ReplicaStatus::Ended { exit: Some(Exit::from_code(137)), reason: OomKilled };
+    let failed_init = json!({ "phase": "Failed", "initContainerStatuses": init("init-pytorch", json!({ "terminated": { "exitCode": 1, "reason": "Error" } })) });
+    for (case, pod, want) in [
+        ("it finished", there(terminated("Succeeded", 0, "Completed")), exited(0)),
+        ("exit 7", there(terminated("Failed", 7, "Error")), exited(7)),
+        ("its memory", there(terminated("Failed", 137, "OOMKilled")), oom.clone()),
+        (
+            "the program cannot be started",
+            there(terminated("Failed", 128, "StartError")),
+            ended(StartError(text("StartError"))),
+        ),
+        (
+            "still running while it is preempted",
+            deleting(disrupted(running(), "PreemptionByScheduler")),
+            ReplicaStatus::Running,
+        ),
+        (
+            "preempted, and it answered 0",
+            deleting(disrupted(terminated("Succeeded", 0, "Completed"), "PreemptionByScheduler")),
+            ended(Preempted(text("PreemptionByScheduler: words"))),
+        ),
+        (
+            "preempted and gone before it said anything",
+            gone(disrupted(running(), "PreemptionByScheduler")),
+            ended(Preempted(text("PreemptionByScheduler: words"))),
+        ),
+        (
+            "evicted by the API",
+            gone(disrupted(terminated("Failed", 143, "Error"), "EvictionByEvictionAPI")),
+            ended(Preempted(text("EvictionByEvictionAPI: words"))),
+        ),
+        (
+            "a reason of a newer cluster",
+            gone(disrupted(running(), "DeletionByRobot")),
+            ended(Preempted(text("DeletionByRobot: words"))),
+        ),
+        (
+            "evicted by the kubelet",
+            there(disrupted(failed("Evicted", "low on memory"), "TerminationByKubelet")),
+            ended(Evicted(text("Evicted: low on memory"))),
+        ),
+        (
+            "the same without the condition",
+            there(failed("Evicted", "low on memory")),
+            ended(Evicted(text("low on memory"))),
+        ),
+        (
+            "the node's object was removed",
+            gone(disrupted(running(), "DeletionByPodGC")),
+            ended(NodeLost(text("DeletionByPodGC: words"))),
+        ),
+        (
+            "deleted by a person",
+            gone(running()),
+            ended(Lost(text("pod demo-jabcdefghij2-1-worker-0 was deleted by someone else"))),
+        ),
+        ("deleted, its last state is known", gone(terminated("Failed", 7, "Error")), exited(7)),
+        (
+            "ended by the deletion",
+            deleting(terminated("Failed", 143, "Error")),
+            ended(Lost(text("pod demo-jabcdefghij2-1-worker-0 was deleted by someone else"))),
+        ),
+        ("deleted after it had failed", deleting(terminated("Failed", 1, "Error")), exited(1)),
+        (
+            "refused by the kubelet",
+            there(failed("OutOfcpu", "no room")),
+            ended(StartError(text("OutOfcpu: no room"))),
+        ),
+        (
+            "the master's name never came",
+            there(failed_init),
+            ended(StartError(text(
+                "init container init-pytorch ended with 1; it waits for the name of the master in the cluster's DNS",
+            ))),
+        ),
+        (
+            "no pull, no image",
+            waiting("ErrImageNeverPull", 0),
+            ended(StartError(text("ErrImageNeverPull: words"))),
+        ),
+        (
+            "a bad image name",
+            waiting("InvalidImageName", 0),
+            ended(StartError(text("InvalidImageName: words"))),
+        ),
+        (
+            "an image that may come",
+            waiting("ImagePullBackOff", 179),
+            ReplicaStatus::Pending(Some(text("ImagePullBackOff: words"))),
+        ),
+        (
+            "an image that did not come",
+            waiting("ErrImagePull", 180),
+            ended(StartError(text("ErrImagePull: words"))),
+        ),
+        (
+            "a Secret that is missing",
+            waiting("CreateContainerConfigError", 200),
+            ended(StartError(text("CreateContainerConfigError: words"))),
+        ),
+        ("being made", waiting("ContainerCreating", 999), ReplicaStatus::Pending(None)),
+        ("running", there(running()), ReplicaStatus::Running),
+        ("nothing is said yet", there(json!({ "phase": "Pending" })), ReplicaStatus::Pending(None)),
+        ("a phase of a newer cluster", there(json!({ "phase": "Resting" })), ReplicaStatus::Pending(None)),
+    ] {
+        assert_eq!(status(&pod, &nodes("True", None), false), want, "{case}");
+    }
+}
+
+#[test]
+fn a_node_that_is_not_heard_ends_only_pods_that_were_given_up() {
+    let given_up = deleting(disrupted(running(), "DeletionByTaintManager"));
+    let lost = |status: &ReplicaStatus| {
+        matches!(status, ReplicaStatus::Ended { reason: EndReason::NodeLost(_), .. })
+    };
+    // Nobody but its kubelet could say that the pod ended.
+    assert!(lost(&status(&given_up, &nodes("Unknown", Some("node.kubernetes.io/unreachable")), false)));
+    assert!(lost(&status(&given_up, &Nodes::new(), false)), "nodes may not be listed");
+    // It may come back.
+    let unheard = there(running());
+    assert_eq!(
+        status(&unheard, &nodes("Unknown", Some("node.kubernetes.io/unreachable")), false),
+        ReplicaStatus::Running
+    );
+    // It came back and ended the pod.
+    let over = deleting(disrupted(terminated("Failed", 143, "Error"), "DeletionByTaintManager"));
+    assert!(lost(&status(&over, &nodes("True", None), false)));
+    // Somebody's own taint on a node that is well is maintenance.
+    let ReplicaStatus::Ended { reason, .. } =
+        status(&over, &nodes("True", Some("example.org/maintenance")), false)
+    else {
+        panic!("it is over")
+    };
+    assert!(matches!(reason, EndReason::Preempted(_)), "{reason:?}");
+}
+
+fn placed(known: &Known) -> Vec<(String, Option<String>, String)> {
+    let Observation::Placed { replicas } = observe(known, &nodes("True", None)) else {
+        panic!("{:?}", observe(known, &nodes("True", None)))
+    };
+    let word = |status: &ReplicaStatus| match status {
+        ReplicaStatus::Pending(_) => "pending".to_owned(),
+        ReplicaStatus::Running => "running".to_owned(),
+        ReplicaStatus::Ended { exit, reason } => format!("{exit:?} {reason:?}"),
+    };
+    replicas
+        .iter()
+        .map(|(name, one)| (name.to_string(), one.node.as_ref().map(ToString::to_string), word(&one.status)))
+        .collect()
+}
+
+fn queue_text(known: &Known) -> String {
+    match observe(known, &nodes("True", None)) {
+        Observation::Waiting(queue) => queue.text,
+        other => panic!("{other:?}"),
+    }
+}
+
+const CREATED: (&str, &str, &str) = ("Created", "True", "created");
+
+#[test]
+fn an_attempt_is_placed_once_all_pods_have_nodes_or_any_is_over() {
+    let both = |master: PodSeen, worker: PodSeen| Known {
+        job: Some(job(2, &[CREATED, ("Running", "True", "running")])),
+        pods: vec![known(master), known(worker)],
+        trouble: None,
+    };
+    let nowhere = || pod("worker-0", "w-1", "", json!({ "phase": "Pending" }));
+    let waits = both(pod("master-0", "m-1", "n1", running()), nowhere());
+    assert_eq!(queue_text(&waits), "the scheduler looks for nodes");
+
+    let all = both(pod("master-0", "m-1", "n1", running()), pod("worker-0", "w-1", "n2", running()));
+    let node = |name: &str| Some(name.to_owned());
+    let running_on = |replica: &str, name: &str| (replica.to_owned(), node(name), "running".to_owned());
+    assert_eq!(placed(&all), [running_on("master-0", "n1"), running_on("worker-0", "n2")]);
+
+    let failed = both(pod("master-0", "m-1", "n1", terminated("Failed", 1, "Error")), nowhere());
+    assert_eq!(placed(&failed), [("master-0".to_owned(), node("n1"), "Some(Code(1)) Exited".to_owned())]);
+}
+
+#[test]
+fn a_pod_that_was_made_again_does_not_undo_the_end_of_the_first() {
+    let mut first = known(pod("worker-0", "w-1", "n2", running()));
+    first.gone = true;
+    let known = Known {
+        job: Some(job(2, &[CREATED])),
+        pods: vec![
+            known(pod("master-0", "m-1", "n1", running())),
+            first,
+            known(pod("worker-0", "w-2", "n1", running())),
+        ],
+        trouble: None,
+    };
+    let found = placed(&known);
+    assert_eq!(found[1].1.as_deref(), Some("n2"));
+    assert!(found[1].2.contains("was deleted by someone else"), "{found:?}");
+}
+
+#[test]
+fn a_failed_job_without_a_pod_says_so_of_the_replica() {
+    let message = "PyTorchJob demo is failed because 1 Worker replica(s) failed.";
+    let failed = job(2, &[CREATED, ("Running", "False", "running"), ("Failed", "True", message)]);
+    let master = known(pod("master-0", "m-1", "n1", running()));
+    let found = placed(&Known { job: Some(failed.clone()), pods: vec![master], trouble: None });
+    assert_eq!(found[0].2, "running");
+    assert_eq!((found[1].0.as_str(), &found[1].1), ("worker-0", &None));
+    assert!(
+        found[1].2.contains("its pod is gone and nothing says why") && found[1].2.contains(message),
+        "{found:?}"
+    );
+    // One that never had any pod was never started.
+    let found = placed(&Known { job: Some(failed), pods: Vec::new(), trouble: None });
+    assert!(found[0].2.contains("StartError"), "{found:?}");
+}
+
+#[test]
+fn a_suspended_job_waits_and_what_it_ran_was_preempted() {
+    let suspended = || Some(job(1, &[CREATED, ("Suspended", "True", "PyTorchJob demo is suspended.")]));
+    let waits = Known { job: suspended(), ..Known::default() };
+    assert_eq!(queue_text(&waits), "PyTorchJob demo is suspended.");
+    let mut pod = known(pod("master-0", "m-1", "n1", running()));
+    pod.gone = true;
+    let found = placed(&Known { job: suspended(), pods: vec![pod], trouble: None });
+    assert!(found[0].2.contains("Preempted(\"the job was suspended"), "{found:?}");
+}
+
+#[test]
+fn an_attempt_is_gone_when_its_job_and_all_its_pods_are() {
+    let mut last = known(pod("master-0", "m-1", "n1", running()));
+    let left = Known { pods: vec![last.clone()], ..Known::default() };
+    assert_eq!(placed(&left).len(), 1);
+    last.gone = true;
+    assert_eq!(observe(&Known { pods: vec![last], ..Known::default() }, &Nodes::new()), Observation::Absent);
+    assert_eq!(observe(&Known::default(), &Nodes::new()), Observation::Absent);
+}

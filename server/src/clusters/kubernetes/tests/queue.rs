@@ -1,0 +1,102 @@
+use engine::ids::NodeName;
+use serde_json::json;
+
+use super::*;
+use crate::clusters::kubernetes::fake::{job, node, pod};
+
+const CREATED: (&str, &str, &str) = ("Created", "True", "created");
+
+fn nodes(names: &[&str]) -> Nodes {
+    names.iter().map(|name| node(name, "True", None)).collect()
+}
+
+fn waits_for(reason: &str, message: &str) -> PodKnown {
+    let condition =
+        json!({ "type": "PodScheduled", "status": "False", "reason": reason, "message": message });
+    let seen = pod("master-0", "m-1", "", json!({ "phase": "Pending", "conditions": [condition] }));
+    PodKnown { seen, gone: false, waited: std::time::Duration::ZERO }
+}
+
+#[test]
+fn the_schedulers_words_are_kept_and_read() {
+    let short = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. no new claims to deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.";
+    let mixed = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) didn't match Pod's node affinity/selector. preemption: 0/2";
+    let affinity =
+        "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector. preemption: 0/2";
+    let tainted =
+        "0/2 nodes are available: 1 node(s) had untolerated taint {a: b}, 1 node(s) were unschedulable.";
+    let volume = "0/2 nodes are available: persistentvolumeclaim \"data\" not found.";
+    for (case, message, avoid, wants, want) in [
+        ("others have them", short, &[][..], 4.0, QueueReason::Busy),
+        ("no node is large enough", short, &[], 64.0, QueueReason::Unschedulable),
+        ("others have the one that is left", mixed, &["n1"], 4.0, QueueReason::Busy),
+        ("all are kept off", affinity, &["n1", "n2"], 4.0, QueueReason::AvoidedNodes),
+        (
+            "the free one is kept off, the other does not match",
+            affinity,
+            &["n1"],
+            4.0,
+            QueueReason::AvoidedNodes,
+        ),
+        ("the job's own selector", affinity, &[], 4.0, QueueReason::Constraints),
+        ("taints and cordons", tainted, &[], 4.0, QueueReason::Constraints),
+        ("a volume", volume, &[], 4.0, QueueReason::Constraints),
+    ] {
+        let mut waiting = waits_for("Unschedulable", message);
+        waiting.seen.requests.insert("nvidia.com/gpu".to_owned(), wants);
+        let mut job = job(1, &[CREATED]);
+        job.avoid = avoid.iter().map(|name| NodeName::new(*name).unwrap()).collect();
+        let known = Known { job: Some(job.clone()), pods: vec![waiting], trouble: None };
+        let queue = why(&job, &known, &nodes(&["n1", "n2"]));
+        assert_eq!(queue.reason, want, "{case}");
+        assert!(
+            message.starts_with(&queue.text) && !queue.text.contains("preemption"),
+            "{case}: {}",
+            queue.text
+        );
+        let counts = queue.nodes.unwrap();
+        assert_eq!(counts.total, 2, "{case}");
+        assert_eq!(counts.busy + counts.avoided + counts.free, counts.total, "{case}");
+    }
+}
+
+#[test]
+fn what_comes_before_the_scheduler_is_told_too() {
+    let quota =
+        "Error creating: pods \"demo-master-0\" is forbidden: exceeded quota: compute, requested: cpu=2";
+    let gated = PodKnown { ..waits_for("SchedulingGated", "gated by kueue") };
+    for (case, conditions, pods, trouble, want) in [
+        (
+            "suspended",
+            &[CREATED, ("Suspended", "True", "is suspended")][..],
+            vec![],
+            None,
+            (QueueReason::Suspended, "is suspended"),
+        ),
+        ("gated", &[CREATED], vec![gated], None, (QueueReason::Constraints, "gated by kueue")),
+        ("a quota", &[CREATED], vec![], Some(quota), (QueueReason::Quota, quota)),
+        ("a webhook", &[CREATED], vec![], Some("denied"), (QueueReason::Constraints, "denied")),
+        (
+            "no operator",
+            &[],
+            vec![],
+            None,
+            (
+                QueueReason::Constraints,
+                "the training operator has not taken the job up; if that lasts, see whether it runs",
+            ),
+        ),
+        (
+            "the operator is at it",
+            &[CREATED],
+            vec![],
+            None,
+            (QueueReason::Busy, "the training operator makes its pods"),
+        ),
+    ] {
+        let job = job(1, conditions);
+        let known = Known { job: Some(job.clone()), pods, trouble: trouble.map(str::to_owned) };
+        let queue = why(&job, &known, &nodes(&["n1"]));
+        assert_eq!((queue.reason, queue.text.as_str()), want, "{case}");
+    }
+}

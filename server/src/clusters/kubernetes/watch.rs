@@ -1,0 +1,260 @@
+//! The watches of a cluster. Each is a task that lists, follows, and begins again from a full list after every failure: so a watch that
+//! works again says so at once, and what was missed meanwhile is found.
+
+use std::{collections::BTreeSet, fmt::Debug, future::pending, pin::pin, sync::Arc, time::Duration};
+
+use engine::ids::NodeName;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Event as CoreEvent, Node, Pod};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    core::DynamicObject,
+    runtime::watcher::{self, Event, watcher},
+};
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    answers::{self, CallError},
+    client::limited,
+    names,
+    seen::{self, JobSeen, NodeSeen, PodSeen},
+    settings::KubernetesSettings,
+    world::{Watched, World},
+};
+
+/// The first pause after a failure; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause: a cluster that comes back is seen within this time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How long a list may take.
+const LIST: Duration = Duration::from_secs(60);
+/// How long one request of a watch may last before the next is made, seconds: a connection that died without a word is found by then.
+const REQUEST_SECONDS: u32 = 60;
+/// How often a watch begins again from a full list though nothing failed. So whatever it may have missed, or whatever it hangs in, is
+/// over after this time.
+const RELIST: Duration = Duration::from_secs(600);
+/// How often the API server is asked whether it is there: a watch alone cannot tell silence from quiet.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// Begins all watches of a cluster; they end with `stop`.
+pub(super) fn begin(
+    client: &Client,
+    settings: &KubernetesSettings,
+    world: &Arc<World>,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) {
+    tasks.spawn(probe(client.clone(), Arc::clone(world), stop.clone()));
+    let any = watcher::Config::default().timeout(REQUEST_SECONDS);
+    let ours = any.clone().labels(&names::of_instance(&settings.instance));
+    let keeper = || Keeper { world: Arc::clone(world), stop: stop.clone(), tasks: tasks.clone() };
+    for namespace in &settings.namespaces {
+        let api = Api::namespaced_with(client.clone(), namespace, &names::pytorch_job());
+        keeper().keep(Watched::Jobs(namespace.clone()), api, ours.clone(), jobs(namespace.clone()));
+        let api = Api::namespaced(client.clone(), namespace);
+        keeper().keep(Watched::Pods(namespace.clone()), api, ours.clone(), pods(namespace.clone()));
+        // Events carry no labels of ours.
+        let about = "involvedObject.kind=PyTorchJob,reason=FailedCreatePod";
+        let api = Api::namespaced(client.clone(), namespace);
+        let config = any.clone().fields(about);
+        keeper().keep(Watched::Events(namespace.clone()), api, config, events);
+    }
+    keeper().keep(Watched::Nodes, Api::all(client.clone()), any, nodes());
+}
+
+/// Asks again and again whether the API server is there.
+async fn probe(client: Client, world: Arc<World>, stop: CancellationToken) {
+    loop {
+        let asked = async {
+            let answer = limited(client.apiserver_version()).await;
+            note(&world, &Watched::Server, answer.map(|_| true).map_err(said));
+            tokio::time::sleep(PROBE).await;
+        };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = asked => {}
+        }
+    }
+}
+
+/// Notes how a watch does; a failure and its end are said aloud once.
+fn note(world: &World, watched: &Watched, outcome: Result<bool, String>) {
+    match outcome {
+        Ok(complete) => {
+            if world.heard(watched, complete) {
+                tracing::info!(%watched, "watched again");
+            }
+        }
+        Err(words) if world.failed(watched, &words, Instant::now()) => {
+            tracing::warn!(%watched, error = words, "a watch failed; it is tried again");
+        }
+        Err(words) => tracing::debug!(%watched, error = words, "a watch failed again"),
+    }
+}
+
+fn jobs(namespace: String) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
+    let mut listed = BTreeSet::new();
+    move |world, event| match event {
+        Event::Init => listed.clear(),
+        Event::InitApply(object) => {
+            listed.insert(object.uid().unwrap_or_default());
+            JobSeen::of(&object).into_iter().for_each(|job| world.set_job(job));
+        }
+        Event::InitDone => world.only_jobs(&namespace, &std::mem::take(&mut listed)),
+        Event::Apply(object) => JobSeen::of(&object).into_iter().for_each(|job| world.set_job(job)),
+        Event::Delete(object) => {
+            JobSeen::of(&object).into_iter().for_each(|job| world.remove_job(&job.task, &job.uid));
+        }
+    }
+}
+
+fn pods(namespace: String) -> impl FnMut(&World, Event<Pod>) + Send + 'static {
+    let mut listed = BTreeSet::new();
+    let set = {
+        let namespace = namespace.clone();
+        move |world: &World, pod: &Pod| {
+            if let Some(seen) = PodSeen::of(pod) {
+                world.set_pod(&namespace, seen, Instant::now());
+            }
+        }
+    };
+    move |world, event| match event {
+        Event::Init => listed.clear(),
+        Event::InitApply(pod) => {
+            listed.insert(pod.uid().unwrap_or_default());
+            set(world, &pod);
+        }
+        Event::InitDone => world.only_pods(&namespace, &std::mem::take(&mut listed)),
+        Event::Apply(pod) => set(world, &pod),
+        Event::Delete(pod) => {
+            // Its last words may be in the very event that says it is gone.
+            set(world, &pod);
+            if let Some(seen) = PodSeen::of(&pod) {
+                world.remove_pod(&seen.task, &seen.uid);
+            }
+        }
+    }
+}
+
+fn nodes() -> impl FnMut(&World, Event<Node>) + Send + 'static {
+    let mut listed = BTreeSet::<NodeName>::new();
+    move |world, event| match event {
+        Event::Init => listed.clear(),
+        Event::InitApply(node) => {
+            if let Some((name, seen)) = NodeSeen::of(&node) {
+                listed.insert(name.clone());
+                world.set_node(name, seen);
+            }
+        }
+        Event::InitDone => world.only_nodes(&std::mem::take(&mut listed)),
+        Event::Apply(node) => {
+            NodeSeen::of(&node).into_iter().for_each(|(name, seen)| world.set_node(name, seen))
+        }
+        Event::Delete(node) => NodeSeen::of(&node).into_iter().for_each(|(name, _)| world.remove_node(&name)),
+    }
+}
+
+fn events(world: &World, event: Event<CoreEvent>) {
+    if let Event::InitApply(event) | Event::Apply(event) = event
+        && let Some((uid, words)) = seen::trouble_of(&event)
+    {
+        world.set_trouble(uid, words);
+    }
+}
+
+/// Keeps one watch going.
+struct Keeper {
+    world: Arc<World>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Keeper {
+    fn keep<K>(
+        self,
+        watched: Watched,
+        api: Api<K>,
+        config: watcher::Config,
+        mut take: impl FnMut(&World, Event<K>) + Send + 'static,
+    ) where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        self.tasks.clone().spawn(async move {
+            let mut pause = FIRST_PAUSE;
+            loop {
+                let followed = self.follow(&watched, watcher(api.clone(), config.clone()), &mut take);
+                tokio::select! {
+                    () = self.stop.cancelled() => return,
+                    synced = followed => pause = if synced { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) },
+                }
+                tokio::select! {
+                    () = self.stop.cancelled() => return,
+                    () = tokio::time::sleep(pause) => {}
+                }
+            }
+        });
+    }
+
+    /// Follows one watch until it fails or has lasted long; answers whether there was a full list.
+    async fn follow<K: Debug>(
+        &self,
+        watched: &Watched,
+        events: impl futures::Stream<Item = watcher::Result<Event<K>>>,
+        take: &mut impl FnMut(&World, Event<K>),
+    ) -> bool {
+        let mut events = pin!(events);
+        let mut synced = false;
+        let relist = tokio::time::sleep(RELIST);
+        tokio::pin!(relist);
+        loop {
+            let late = async { if synced { pending().await } else { tokio::time::sleep(LIST).await } };
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = &mut relist => return synced,
+                () = late => {
+                    let words = format!("no list came within {} s", LIST.as_secs());
+                    note(&self.world, watched, Err(words));
+                    return synced;
+                }
+            };
+            match event {
+                Some(Ok(event)) => {
+                    let complete = matches!(event, Event::InitDone);
+                    synced |= complete;
+                    take(&self.world, event);
+                    note(&self.world, watched, Ok(complete));
+                }
+                Some(Err(error)) => {
+                    note(&self.world, watched, Err(words(error)));
+                    return synced;
+                }
+                None => return synced,
+            }
+        }
+    }
+}
+
+/// What failed, and what to do about it.
+fn words(error: watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => said(CallError::from(error)),
+        watcher::Error::WatchError(status) => said(CallError::Api(status)),
+        other => other.to_string(),
+    }
+}
+
+fn said(error: CallError) -> String {
+    let advice = match &error {
+        CallError::Api(status) => answers::advice(status),
+        _ => None,
+    };
+    let text = format!("{:#}", anyhow::Error::from(error));
+    match advice {
+        Some(advice) => format!("{text}; {advice}"),
+        None => text,
+    }
+}

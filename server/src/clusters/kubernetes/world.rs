@@ -1,0 +1,377 @@
+//! What the watches have shown so far, and how well they do. Filled by [`super::watch`], read by the cluster's observations.
+//!
+//! The last state of each pod is kept when the pod goes, until its attempt is gone: a preempted pod vanishes within seconds, and
+//! nothing else says what became of it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use engine::ids::{NodeName, TaskId};
+use tokio::{sync::mpsc, time::Instant};
+
+use super::{
+    facts::{Known, Nodes, PodKnown},
+    seen::{JobSeen, NodeSeen, PodSeen, Said},
+};
+
+/// A watch that has been failing for so long makes its cluster out of reach; shorter gaps are an API server that is restarted.
+const FAILING: Duration = Duration::from_secs(15);
+/// Pods of one attempt that are remembered: as many as it has replicas at most, and as many that were made again.
+const PODS: usize = 2_048;
+/// Attempts for which an operator's trouble is remembered.
+const TROUBLES: usize = 4_096;
+
+/// What is watched.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Watched {
+    /// Whether the API server answers at all.
+    Server,
+    /// Job objects of a namespace.
+    Jobs(String),
+    /// Pods of a namespace.
+    Pods(String),
+    /// Events of a namespace. Only words come from them, so nothing waits for this watch.
+    Events(String),
+    /// The nodes. Likewise.
+    Nodes,
+}
+
+impl std::fmt::Display for Watched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Server => f.write_str("API server"),
+            Self::Jobs(namespace) => write!(f, "PyTorchJobs of namespace {namespace}"),
+            Self::Pods(namespace) => write!(f, "pods of namespace {namespace}"),
+            Self::Events(namespace) => write!(f, "events of namespace {namespace}"),
+            Self::Nodes => f.write_str("nodes"),
+        }
+    }
+}
+
+/// How a watch does.
+#[derive(Clone, Debug, Default)]
+struct Health {
+    /// There was a full list.
+    synced: bool,
+    /// Since when it fails, and how.
+    failing: Option<(Instant, String)>,
+}
+
+#[derive(Clone, Debug)]
+struct PodEntry {
+    seen: PodSeen,
+    namespace: String,
+    gone: bool,
+    /// The trouble it waits in, and since when.
+    waits: Option<(Said, Instant)>,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: BTreeMap<TaskId, JobSeen>,
+    pods: BTreeMap<TaskId, Vec<PodEntry>>,
+    /// Shared with whoever looks at attempts, which is far more often than it changes.
+    nodes: Arc<Nodes>,
+    /// By the UID of the job object.
+    troubles: BTreeMap<String, String>,
+    health: BTreeMap<Watched, Health>,
+}
+
+/// What is known of one cluster.
+pub(super) struct World {
+    state: Mutex<State>,
+    hint: mpsc::Sender<TaskId>,
+}
+
+impl World {
+    pub(super) fn new(hint: mpsc::Sender<TaskId>) -> Self {
+        Self { state: Mutex::default(), hint }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change below is whole when it is made, so a panic elsewhere leaves nothing half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hint(&self, task: &TaskId) {
+        if self.hint.try_send(task.clone()).is_err() {
+            tracing::debug!(%task, "no room for a hint; the driver looks by itself");
+        }
+    }
+
+    /// Says that an attempt may have changed.
+    pub(super) fn changed(&self, task: &TaskId) {
+        self.hint(task);
+    }
+
+    /// A watch brought something; `complete` at the end of a full list. Answers whether it had been failing.
+    pub(super) fn heard(&self, watched: &Watched, complete: bool) -> bool {
+        let mut state = self.state();
+        let health = state.health.entry(watched.clone()).or_default();
+        health.synced |= complete;
+        // What comes during a list does not yet show that the list will be whole.
+        let was_failing = health.failing.is_some() && complete;
+        if was_failing {
+            health.failing = None;
+        }
+        was_failing
+    }
+
+    /// A watch failed. Answers whether these are new words.
+    pub(super) fn failed(&self, watched: &Watched, words: &str, now: Instant) -> bool {
+        let mut state = self.state();
+        let health = state.health.entry(watched.clone()).or_default();
+        let is_news = health.failing.as_ref().is_none_or(|(_, known)| known != words);
+        let since = health.failing.as_ref().map_or(now, |(since, _)| *since);
+        health.failing = Some((since, words.to_owned()));
+        is_news
+    }
+
+    /// Why nothing may be concluded from what is known of these namespaces; none where it may.
+    pub(super) fn blind(&self, namespaces: &[String], now: Instant) -> Option<String> {
+        let state = self.state();
+        let of_namespaces =
+            namespaces.iter().flat_map(|name| [Watched::Jobs(name.clone()), Watched::Pods(name.clone())]);
+        std::iter::once(Watched::Server).chain(of_namespaces).find_map(|watched| state.blind(&watched, now))
+    }
+
+    /// The same of the nodes.
+    pub(super) fn blind_to_nodes(&self, now: Instant) -> Option<String> {
+        self.state().blind(&Watched::Nodes, now)
+    }
+
+    /// The namespace of an attempt, where it was seen.
+    pub(super) fn namespace_of(&self, task: &TaskId) -> Option<String> {
+        let state = self.state();
+        let job = state.jobs.get(task).map(|job| job.namespace.clone());
+        let of_pod = || {
+            let pods = state.pods.get(task)?;
+            Some(pods.first()?.namespace.clone())
+        };
+        job.or_else(of_pod)
+    }
+
+    /// All that is known of an attempt, and the nodes.
+    pub(super) fn known(&self, task: &TaskId, now: Instant) -> (Known, Arc<Nodes>) {
+        let state = self.state();
+        let job = state.jobs.get(task).cloned();
+        let trouble = job.as_ref().and_then(|job| state.troubles.get(&job.uid).cloned());
+        let pods = state.pods.get(task).into_iter().flatten().map(|pod| PodKnown {
+            seen: pod.seen.clone(),
+            gone: pod.gone,
+            waited: pod.waits.as_ref().map_or(Duration::ZERO, |(_, since)| now.duration_since(*since)),
+        });
+        (Known { job, pods: pods.collect(), trouble }, Arc::clone(&state.nodes))
+    }
+
+    /// The nodes and the pods that hold something of them.
+    pub(super) fn nodes(&self) -> (Arc<Nodes>, Vec<PodSeen>) {
+        let state = self.state();
+        let pods = state.pods.values().flatten().filter(|pod| !pod.gone && !pod.seen.is_over());
+        (Arc::clone(&state.nodes), pods.map(|pod| pod.seen.clone()).collect())
+    }
+
+    /// A job object is there.
+    pub(super) fn set_job(&self, job: JobSeen) {
+        let task = job.task.clone();
+        let mut state = self.state();
+        if state.jobs.get(&task) == Some(&job) {
+            return;
+        }
+        state.jobs.insert(task.clone(), job);
+        drop(state);
+        self.hint(&task);
+    }
+
+    /// A job object is gone.
+    pub(super) fn remove_job(&self, task: &TaskId, uid: &str) {
+        let mut state = self.state();
+        if state.jobs.get(task).is_some_and(|job| job.uid == uid) {
+            state.jobs.remove(task);
+            state.troubles.remove(uid);
+            state.prune(task);
+            drop(state);
+            self.hint(task);
+        }
+    }
+
+    /// A full list of a namespace's job objects has ended: whatever is not in it is gone.
+    pub(super) fn only_jobs(&self, namespace: &str, listed: &BTreeSet<String>) {
+        let gone: Vec<_> = {
+            let state = self.state();
+            let missing =
+                state.jobs.values().filter(|job| job.namespace == namespace && !listed.contains(&job.uid));
+            missing.map(|job| (job.task.clone(), job.uid.clone())).collect()
+        };
+        for (task, uid) in gone {
+            self.remove_job(&task, &uid);
+        }
+    }
+
+    /// A pod is there.
+    pub(super) fn set_pod(&self, namespace: &str, seen: PodSeen, now: Instant) {
+        let task = seen.task.clone();
+        let mut state = self.state();
+        let pods = state.pods.entry(task.clone()).or_default();
+        let is_full = pods.len() >= PODS;
+        match pods.iter_mut().find(|pod| pod.seen.uid == seen.uid) {
+            Some(pod) => {
+                if !pod.take(seen, now) {
+                    return;
+                }
+            }
+            None if is_full => {
+                tracing::warn!(%task, pod = seen.name, "too many pods of one attempt; this one is not looked at");
+                return;
+            }
+            None => pods.push(PodEntry::new(seen, namespace, now)),
+        }
+        drop(state);
+        self.hint(&task);
+    }
+
+    /// A pod is gone; its last state stays.
+    pub(super) fn remove_pod(&self, task: &TaskId, uid: &str) {
+        let mut state = self.state();
+        let pods = state.pods.get_mut(task).into_iter().flatten();
+        let Some(pod) = pods.into_iter().find(|pod| pod.seen.uid == uid && !pod.gone) else { return };
+        pod.gone = true;
+        state.prune(task);
+        drop(state);
+        self.hint(task);
+    }
+
+    /// A full list of a namespace's pods has ended: whatever is not in it is gone.
+    pub(super) fn only_pods(&self, namespace: &str, listed: &BTreeSet<String>) {
+        let gone: Vec<_> = {
+            let state = self.state();
+            let pods = state.pods.values().flatten();
+            let missing =
+                pods.filter(|pod| pod.namespace == namespace && !pod.gone && !listed.contains(&pod.seen.uid));
+            missing.map(|pod| (pod.seen.task.clone(), pod.seen.uid.clone())).collect()
+        };
+        for (task, uid) in gone {
+            self.remove_pod(&task, &uid);
+        }
+    }
+
+    /// A node is there. Whoever runs on it is told where that changes what its pods mean.
+    pub(super) fn set_node(&self, name: NodeName, node: NodeSeen) {
+        let mut state = self.state();
+        if state.nodes.get(&name) == Some(&node) {
+            return;
+        }
+        let before = Arc::make_mut(&mut state.nodes).insert(name.clone(), node.clone());
+        let changed =
+            before.is_none_or(|before| (before.ready, before.driven_out) != (node.ready, node.driven_out));
+        let tasks = if changed { state.tasks_on(&name) } else { BTreeSet::new() };
+        drop(state);
+        tasks.iter().for_each(|task| self.hint(task));
+    }
+
+    /// A node is gone.
+    pub(super) fn remove_node(&self, name: &NodeName) {
+        let mut state = self.state();
+        Arc::make_mut(&mut state.nodes).remove(name);
+        let tasks = state.tasks_on(name);
+        drop(state);
+        tasks.iter().for_each(|task| self.hint(task));
+    }
+
+    /// A full list of nodes has ended.
+    pub(super) fn only_nodes(&self, listed: &BTreeSet<NodeName>) {
+        let gone: Vec<_> =
+            self.state().nodes.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+        for name in gone {
+            self.remove_node(&name);
+        }
+    }
+
+    /// The operator could not make a pod of a job object.
+    pub(super) fn set_trouble(&self, job_uid: String, words: String) {
+        let mut state = self.state();
+        if state.troubles.len() >= TROUBLES && !state.troubles.contains_key(&job_uid) {
+            let known: BTreeSet<_> = state.jobs.values().map(|job| job.uid.clone()).collect();
+            state.troubles.retain(|uid, _| known.contains(uid));
+            if state.troubles.len() >= TROUBLES {
+                return;
+            }
+        }
+        let task = state.jobs.values().find(|job| job.uid == job_uid).map(|job| job.task.clone());
+        let is_news = state.troubles.insert(job_uid, words.clone()) != Some(words);
+        drop(state);
+        if let Some(task) = task.filter(|_| is_news) {
+            self.hint(&task);
+        }
+    }
+}
+
+impl State {
+    fn blind(&self, watched: &Watched, now: Instant) -> Option<String> {
+        let unknown = Health::default();
+        let health = self.health.get(watched).unwrap_or(&unknown);
+        match &health.failing {
+            Some((since, words)) if !health.synced || now.duration_since(*since) >= FAILING => {
+                Some(match watched {
+                    Watched::Server => words.clone(),
+                    _ => format!("the {watched} cannot be watched: {words}"),
+                })
+            }
+            None if !health.synced => Some(match watched {
+                Watched::Server => "the API server has not answered yet".to_owned(),
+                _ => format!("the {watched} are not listed yet"),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Forgets an attempt of which nothing is left.
+    fn prune(&mut self, task: &TaskId) {
+        let pods = self.pods.get(task);
+        let Some(first) = pods.and_then(|pods| pods.first()) else { return };
+        // Before the first full list a job that is not known may well be there.
+        let jobs = Watched::Jobs(first.namespace.clone());
+        let is_known = self.health.get(&jobs).is_some_and(|health| health.synced);
+        let is_empty = pods.into_iter().flatten().all(|pod| pod.gone);
+        if is_known && is_empty && !self.jobs.contains_key(task) {
+            self.pods.remove(task);
+        }
+    }
+
+    fn tasks_on(&self, node: &NodeName) -> BTreeSet<TaskId> {
+        let pods =
+            self.pods.values().flatten().filter(|pod| !pod.gone && pod.seen.node.as_ref() == Some(node));
+        pods.map(|pod| pod.seen.task.clone()).collect()
+    }
+}
+
+impl PodEntry {
+    fn new(seen: PodSeen, namespace: &str, now: Instant) -> Self {
+        let waits = seen.waiting().map(|said| (said.clone(), now));
+        Self { seen, namespace: namespace.to_owned(), gone: false, waits }
+    }
+
+    /// Takes a newer state; answers whether it is news.
+    fn take(&mut self, seen: PodSeen, now: Instant) -> bool {
+        // How it ended stays, whatever is done with the pod afterwards: a node that is drained later did not end it.
+        if self.seen == seen || (self.seen.is_over() && self.seen.disruption.is_none() && !self.seen.deleting)
+        {
+            return false;
+        }
+        // A container alternates between the words for trying and for waiting to try again; that is one trouble.
+        self.waits = match (seen.waiting(), self.waits.take()) {
+            (Some(said), Some((_, since))) => Some((said.clone(), since)),
+            (Some(said), None) => Some((said.clone(), now)),
+            (None, _) => None,
+        };
+        self.seen = seen;
+        true
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/world.rs"]
+mod tests;

@@ -105,8 +105,16 @@ fn a_disk_that_takes_no_more_costs_the_log_and_not_the_training() {
 fn an_agent_whose_own_log_cannot_be_written_goes_on() {
     with_server(|server| async move {
         let mut command = Command::new("bash");
-        command.args(["-c", "exec \"$@\" >/dev/full 2>/dev/full", "bash", env!("CARGO_BIN_EXE_holdfast-agent")]);
-        server.configure(&mut command, &["bash", "-c", "echo before; echo an error >&2; sleep 0.2; echo after"]);
+        command.args([
+            "-c",
+            "exec \"$@\" >/dev/full 2>/dev/full",
+            "bash",
+            env!("CARGO_BIN_EXE_holdfast-agent"),
+        ]);
+        server.configure(
+            &mut command,
+            &["bash", "-c", "echo before; echo an error >&2; sleep 0.2; echo after"],
+        );
         command.env("HOLDFAST_AGENT_PASS_THROUGH", "true");
         let mut agent = Agent::spawn(command, server.log_dir());
         server.run(0).await;

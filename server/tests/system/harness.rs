@@ -83,11 +83,7 @@ impl World {
         self.kill();
         let addr = self.dir.path().join("addr");
         let _ = fs::remove_file(&addr);
-        let log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&self.log)
-            .unwrap();
+        let log = fs::OpenOptions::new().create(true).append(true).open(&self.log).unwrap();
         let child = self
             .command()
             .envs(env.iter().copied())

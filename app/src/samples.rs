@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use engine::{
     failure::{FailureType, Role},
     ids::{IncidentId, JobId, NodeName, ReplicaName, TaskId},
-    job::{FaultTolerance, JobKind, JobSpec},
+    job::{FaultTolerance, JobKind, JobSpec, PodOptions},
     record::{
         Action, AttemptCause, AttemptRecord, AttemptResult, Budget, Budgets, DecisionRecord, Diagnostics,
         LaunchCause, LaunchRecord, Ledger, NodeCounts, Proof, ProofVerdict, Queue, QueueReason, State,
@@ -73,6 +73,7 @@ pub fn spec() -> JobSpec {
         accelerators_per_replica: 8,
         working_dir: None,
         checkpoint_dir: Some("/vol/ckpt/7b".to_owned()),
+        kubernetes: PodOptions::default(),
         fault_tolerance: ft,
     }
 }

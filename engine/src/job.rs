@@ -5,7 +5,10 @@
 //! Sources: the published parameters of automatic fault tolerance (labels, ranges, prefilled values); limits
 //! without such a source are Holdfast's own and are listed in [`limits`].
 
+mod pods;
 mod validate;
+
+pub use self::pods::{PodOptions, SecretVariable, Toleration, Volume, VolumeSource};
 
 use std::collections::BTreeMap;
 
@@ -110,6 +113,9 @@ pub struct JobSpec {
     pub working_dir: Option<String>,
     /// Where the program saves; none means that a resubmission starts at step 0.
     pub checkpoint_dir: Option<String>,
+    /// What its pods are made of besides; nothing on the local cluster.
+    #[serde(default, skip_serializing_if = "PodOptions::is_default")]
+    pub kubernetes: PodOptions,
     /// The Advanced Options.
     pub fault_tolerance: FaultTolerance,
 }
@@ -323,6 +329,9 @@ pub struct JobDraft {
     pub working_dir: Option<String>,
     /// Where the program saves.
     pub checkpoint_dir: Option<String>,
+    /// What its pods are made of besides; on Kubernetes only.
+    #[serde(skip_serializing_if = "PodOptions::is_default")]
+    pub kubernetes: PodOptions,
     /// The Advanced Options.
     pub fault_tolerance: FaultToleranceDraft,
 }
@@ -436,6 +445,7 @@ impl From<&JobSpec> for JobDraft {
             accelerators_per_replica: Some(spec.accelerators_per_replica.into()),
             working_dir: spec.working_dir.clone(),
             checkpoint_dir: spec.checkpoint_dir.clone(),
+            kubernetes: spec.kubernetes.clone(),
             fault_tolerance: FaultToleranceDraft {
                 auto_failover: Some(ft.auto_failover),
                 max_task_restarts: Some(ft.max_task_restarts.into()),

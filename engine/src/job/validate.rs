@@ -145,6 +145,7 @@ impl JobDraft {
             accelerators_per_replica,
             working_dir,
             checkpoint_dir,
+            kubernetes: self.kubernetes.clone(),
             fault_tolerance,
         })
     }

@@ -131,8 +131,12 @@ def train(options, failures, rank, world_size):
             say("holdfast phase=training")
 
 
+def directory(text):
+    """A path; an empty one is none, not the working directory."""
+    return Path(text) if text else None
+
+
 def parse(arguments):
-    default_directory = os.environ.get("HOLDFAST_CHECKPOINT_DIR")
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], epilog="Failures on request: see failing.py.")
     parser.add_argument("--steps", type=int, default=60, help="the last step (default 60)")
     parser.add_argument("--save-every", type=int, default=10, help="steps between checkpoints (default 10)")
@@ -141,8 +145,8 @@ def parse(arguments):
     parser.add_argument("--timeout-seconds", type=int, default=1800, help="limit of every collective (default 1800)")
     parser.add_argument(
         "--checkpoint-dir",
-        type=Path,
-        default=Path(default_directory) if default_directory else None,
+        type=directory,
+        default=os.environ.get("HOLDFAST_CHECKPOINT_DIR"),
         help="where checkpoints are (default: $HOLDFAST_CHECKPOINT_DIR; without one nothing is saved)",
     )
     options = parser.parse_args(arguments)

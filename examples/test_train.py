@@ -43,6 +43,7 @@ class TrainTest(unittest.TestCase):
         process = subprocess.Popen(
             command, env=environment(**extra), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/"
         )
+        self.addCleanup(process.wait)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)
@@ -246,6 +247,10 @@ class HowOften(TrainTest):
     def test_never(self):
         self.assertEqual(self.statuses(1, FAIL_AT=6, FAIL_TIMES=0), [0])
 
+    def test_an_empty_directory_is_none(self):
+        process = self.start("--checkpoint-dir=", HOLDFAST_CHECKPOINT_DIR=self.dir)
+        self.assertNotIn("holdfast checkpoint", process.communicate(timeout=LIMIT)[0])
+
     def test_without_a_directory_launches_and_attempts_count(self):
         for attempt, launch, status in ((1, 0, 1), (1, 1, 1), (2, 0, 1), (2, 1, 0), (3, 0, 0)):
             process = self.start(FAIL_AT=6, FAIL_TIMES=2, HOLDFAST_ATTEMPT=attempt, HOLDFAST_LAUNCH=launch)
@@ -275,7 +280,8 @@ class ManyRanks(TrainTest):
                 self.assertEqual(["step=4" in out and "loaded" in out for _, out, _ in ended], [True] * 3)
 
     def test_without_the_barrier_the_others_notice_nothing(self):
-        ended = self.run_group("--no-barrier", FAIL_AT=7, FAIL_RANK=1)
+        # Without a directory either: a rank that is started late would find that of one which has finished.
+        ended = self.run_group("--no-barrier", "--checkpoint-dir=", FAIL_AT=7, FAIL_RANK=1)
         self.assertEqual([e[0] for e in ended], [0, 1, 0])
 
     def test_ranks_that_see_different_checkpoints_say_so(self):

@@ -178,6 +178,11 @@ def train(options, rank, world_size, log):
     log.say("done")
 
 
+def directory(text):
+    """A path; an empty one is none, not the working directory."""
+    return Path(text) if text else None
+
+
 def positive(text):
     number = int(text)
     if number < 1:
@@ -193,7 +198,6 @@ def seconds(text):
 
 
 def parse(arguments):
-    default_directory = os.environ.get("HOLDFAST_CHECKPOINT_DIR")
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], epilog="Failures on request: see failing.py.")
     parser.add_argument("--steps", type=positive, default=200, help="the last step (default 200)")
     parser.add_argument("--save-every", type=positive, default=10, help="steps between checkpoints (default 10)")
@@ -201,8 +205,8 @@ def parse(arguments):
     parser.add_argument("--seed", type=int, default=1, help="of data and model (default 1)")
     parser.add_argument(
         "--checkpoint-dir",
-        type=Path,
-        default=Path(default_directory) if default_directory else None,
+        type=directory,
+        default=os.environ.get("HOLDFAST_CHECKPOINT_DIR"),
         help="where checkpoints are (default: $HOLDFAST_CHECKPOINT_DIR; without one nothing is saved)",
     )
     parser.add_argument("--plain", action="store_true", help="print lines as a well-known framework does, not Holdfast's own")

@@ -122,7 +122,7 @@ impl Capture {
             stopping: AtomicBool::new(false),
         });
         let (orders, taken) = mpsc::channel();
-        let pass = if target.pass_through { Some(Pass::start()?) } else { None };
+        let pass = if target.pass_through { Some(Pass::start(target.place.launch)?) } else { None };
         let log = Log::new(target.place);
         let reader = Reader {
             processes: Vec::new(),
@@ -299,15 +299,15 @@ impl Sink {
     fn step(&mut self, rank: u32, channel: &mut Channel, step: Step) {
         let Channel { stream, lines, scanner, chunk, .. } = channel;
         let (now, at) = (Instant::now(), clock::now());
-        if let (Step::Bytes(count), Some(pass)) = (&step, &mut self.pass) {
-            pass.chunk(*stream, &chunk[..*count]);
-        }
         let head = log::head(at, rank, *stream);
         let mut findings = self.shared.findings();
         let mut urgent = false;
         let cut_off = matches!(step, Step::Flush) && self.shared.stopping.load(Ordering::Acquire);
         let mut emit = |line: crate::lines::Line<'_>| {
             let number = self.log.keep(head.as_bytes(), line);
+            if let Some(pass) = &mut self.pass {
+                pass.line(rank, line);
+            }
             if cut_off {
                 return;
             }
@@ -327,6 +327,9 @@ impl Sink {
     /// Writes what is buffered, and tells what could not be written.
     fn flush(&mut self) {
         self.log.flush();
+        if let Some(pass) = &mut self.pass {
+            pass.flush();
+        }
         if let Some(text) = self.log.take_loss() {
             self.shared.findings().loss(text);
             self.shared.urgent.notify_one();

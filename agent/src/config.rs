@@ -107,7 +107,7 @@ pub struct RunArgs {
     #[arg(long, env = "HOLDFAST_AGENT_OFFLINE_LIMIT_SECONDS", value_name = "SECONDS", default_value_t = 600)]
     offline_limit_seconds: u64,
 
-    /// Repeat the program's output on the agent's own standard output and error
+    /// Repeat the program's output on the agent's own standard output, each line after its [rank<n>]:
     #[arg(long, env = "HOLDFAST_AGENT_PASS_THROUGH")]
     pass_through: bool,
 

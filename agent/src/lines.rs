@@ -24,6 +24,17 @@ pub struct Line<'a> {
     pub cut: u64,
 }
 
+impl Line<'_> {
+    /// Writes it with its end, and what was cut off it in words.
+    pub fn write_to(&self, buffer: &mut Vec<u8>) {
+        buffer.extend_from_slice(self.text);
+        if self.cut > 0 {
+            buffer.extend_from_slice(format!(" [{} bytes cut]", self.cut).as_bytes());
+        }
+        buffer.push(b'\n');
+    }
+}
+
 /// Bytes of a line so far.
 #[derive(Debug, Default)]
 struct Part {

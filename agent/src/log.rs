@@ -114,11 +114,7 @@ impl Log {
     /// Keeps a line and gives its number.
     pub fn keep(&mut self, head: &[u8], line: Line<'_>) -> u64 {
         self.buffer.extend_from_slice(head);
-        self.buffer.extend_from_slice(line.text);
-        if line.cut > 0 {
-            self.buffer.extend_from_slice(format!(" [{} bytes cut]", line.cut).as_bytes());
-        }
-        self.buffer.push(b'\n');
+        line.write_to(&mut self.buffer);
         let number = self.next_line;
         self.next_line += 1;
         if self.buffer.len() >= BUFFER_BYTES.min(self.segment_bytes()) {

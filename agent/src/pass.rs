@@ -1,50 +1,74 @@
-//! Repeats the program's output on the agent's own, without ever holding the program up.
+//! Repeats the program's output on the agent's own, line by line in the form of [`engine::output`], without ever holding the
+//! program up.
 
 use std::{
     io::{self, Write},
+    mem,
     sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     thread::{self, JoinHandle},
 };
 
-use crate::{log::Stream, telemetry::MARK};
+use engine::output;
 
-/// Chunks that wait for a slow reader: with chunks of at most 256 KiB, 16 MiB.
-const WAITING_CHUNKS: usize = 64;
+use crate::lines::Line;
 
-/// The way to the agent's own output. A thread of its own writes; where it does not keep up, output is left out and said so.
+/// Bytes of lines that are handed on together.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// Chunks that wait for a slow reader: 16 MiB, unless single lines are longer than a chunk.
+const WAITING_CHUNKS: usize = 256;
+
+/// The way to the agent's own output. A thread of its own writes; where it does not keep up, lines are left out and said so.
 pub struct Pass {
-    chunks: SyncSender<(Stream, Vec<u8>)>,
+    chunks: SyncSender<Vec<u8>>,
+    gathered: Vec<u8>,
+    gathered_lines: u64,
     left_out: u64,
     writer: JoinHandle<()>,
 }
 
 impl Pass {
-    /// Starts the writer.
+    /// Starts the writer with the mark of this launch.
     ///
     /// # Errors
     /// Where no thread can be started.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(launch: u32) -> io::Result<Self> {
         let (chunks, waiting) = sync_channel(WAITING_CHUNKS);
         let writer = thread::Builder::new().name("pass".to_owned()).spawn(move || write(&waiting))?;
-        Ok(Self { chunks, left_out: 0, writer })
+        let gathered = output::launch(launch).into_bytes();
+        let mut pass = Self { chunks, gathered, gathered_lines: 0, left_out: 0, writer };
+        pass.flush();
+        Ok(pass)
     }
 
-    /// Repeats a chunk, or leaves it out.
-    pub fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
-        let mut chunk = Vec::new();
-        if self.left_out > 0 {
-            chunk =
-                format!("\n{MARK}{} bytes of output were not repeated here\n", self.left_out).into_bytes();
+    /// Repeats a line, or leaves it out.
+    pub fn line(&mut self, rank: u32, line: Line<'_>) {
+        self.gathered.extend_from_slice(output::head(rank).as_bytes());
+        line.write_to(&mut self.gathered);
+        self.gathered_lines += 1;
+        if self.gathered.len() >= CHUNK_BYTES {
+            self.flush();
         }
-        chunk.extend_from_slice(bytes);
-        match self.chunks.try_send((stream, chunk)) {
+    }
+
+    /// Hands on what is gathered.
+    pub fn flush(&mut self) {
+        if self.gathered.is_empty() {
+            return;
+        }
+        let lines = mem::take(&mut self.gathered_lines);
+        let mut chunk = mem::take(&mut self.gathered);
+        if self.left_out > 0 {
+            chunk.splice(0..0, output::left_out(self.left_out).into_bytes());
+        }
+        match self.chunks.try_send(chunk) {
             Ok(()) => self.left_out = 0,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.left_out += bytes.len() as u64,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.left_out += lines,
         }
     }
 
     /// Waits until all is written, as long as that takes.
-    pub fn finish(self) {
+    pub fn finish(mut self) {
+        self.flush();
         drop(self.chunks);
         // A writer that panicked has written what it could.
         let _ = self.writer.join();
@@ -52,12 +76,9 @@ impl Pass {
 }
 
 /// Ends when nobody is left to send, or when nobody reads any more.
-fn write(chunks: &Receiver<(Stream, Vec<u8>)>) {
-    for (stream, chunk) in chunks {
-        let done = match stream {
-            Stream::Out => io::stdout().write_all(&chunk).and_then(|()| io::stdout().flush()),
-            Stream::Err => io::stderr().write_all(&chunk),
-        };
+fn write(chunks: &Receiver<Vec<u8>>) {
+    for chunk in chunks {
+        let done = io::stdout().write_all(&chunk).and_then(|()| io::stdout().flush());
         if done.is_err() {
             return;
         }

@@ -2,10 +2,8 @@
 
 use std::io::{self, Write};
 
+use engine::output::MARK;
 use tracing_subscriber::EnvFilter;
-
-/// Begins every line of the agent's own log, so that it never counts as evidence.
-pub const MARK: &str = "[holdfast-agent] ";
 
 /// Starts logging. `HOLDFAST_AGENT_LOG` takes a filter as `tracing` writes it; without it `info`.
 pub fn start(json: bool) {

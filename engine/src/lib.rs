@@ -13,6 +13,7 @@ pub mod ids;
 pub mod job;
 pub mod ledger;
 pub mod nodes;
+pub mod output;
 pub mod policy;
 pub mod progress;
 pub mod record;

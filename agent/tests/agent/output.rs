@@ -148,15 +148,27 @@ fn a_log_that_reached_its_limit_says_so_once() {
 #[test]
 fn output_is_repeated_where_that_is_wanted() {
     with_server(|server| async move {
-        let mut agent = server.agent(&["bash", "-c", "echo to be seen; echo and this >&2"], |command| {
-            command.env("HOLDFAST_AGENT_PASS_THROUGH", "true").env("KEEP_STDOUT", "1");
-        });
+        let mut agent =
+            server.agent(&["bash", "-c", "echo to be seen; echo and this >&2; echo -n an end"], |command| {
+                command.env("HOLDFAST_AGENT_PASS_THROUGH", "true").env("KEEP_STDOUT", "1");
+            });
         server.run(0).await;
         server.stopped(0).await;
+        server.run(1).await;
+        server.stopped(1).await;
         server.want(Desired::Exit);
         assert_eq!(agent.exit().await, 0);
-        assert_eq!(fs::read_to_string(server.dir().join("agent.out")).unwrap(), "to be seen\n");
-        assert!(agent.said().contains("and this\n"));
+        let said = fs::read_to_string(server.dir().join("agent.out")).unwrap();
+        let launches: Vec<_> = said.split("[holdfast-agent] launch ").skip(1).collect();
+        for (number, launch) in launches.iter().enumerate() {
+            let mut lines: Vec<_> = launch.lines().collect();
+            assert_eq!(lines.remove(0), number.to_string());
+            // Both outputs are read together, in no order that is promised.
+            lines.sort_unstable();
+            assert_eq!(lines, ["[rank0]: an end", "[rank0]: and this", "[rank0]: to be seen"]);
+            assert_eq!(agent.log(number as u32).len(), lines.len(), "numbers agree with the agent's own log");
+        }
+        assert_eq!(launches.len(), 2);
     });
 }
 

@@ -4,6 +4,7 @@
 //! Files whose lines cannot be on the page are passed over by their names: the last lines are looked for in the newest file first.
 
 mod files;
+pub mod keep;
 mod line;
 mod whole;
 

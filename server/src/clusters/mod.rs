@@ -34,6 +34,15 @@ pub trait Cluster: Send + Sync {
     /// What there is of an attempt now.
     async fn observe(&self, task: &TaskId) -> Result<Observation, ClusterError>;
 
+    /// Brings what a replica has printed so far, the first one where none is named, to where logs are read from. A cluster whose logs are
+    /// there already, or that does not have this attempt, has nothing to do.
+    ///
+    /// # Errors
+    /// It could not be had; what was brought before can still be read.
+    async fn fetch_output(&self, _task: &TaskId, _replica: Option<&ReplicaName>) -> Result<(), ClusterError> {
+        Ok(())
+    }
+
     /// Its nodes.
     async fn nodes(&self) -> Result<Vec<Node>, ClusterError>;
 

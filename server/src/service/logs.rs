@@ -1,5 +1,7 @@
 //! Lines of a replica's log.
 
+use std::time::Duration;
+
 use app::{
     console::{Caller, LogPage, LogQuery},
     error::AppError,
@@ -18,6 +20,9 @@ use crate::{
     store::{attempts, jobs, launches},
 };
 
+/// How long a reader of a log waits for its newest lines.
+const FETCH: Duration = Duration::from_secs(3);
+
 impl Service {
     pub(super) async fn read_logs(
         &self,
@@ -28,6 +33,7 @@ impl Service {
         may(caller, Wish::See)?;
         // Before the page: what ends in between is told to be over by the next answer, never ahead of its last lines.
         let known = self.known(task).await?;
+        self.fetch_output(task, query.replica.as_ref()).await;
         let (reader, asked, of, owner) = (self.logs.clone(), query.clone(), task.clone(), known.job.clone());
         let read = tokio::task::spawn_blocking(move || reader.page(&owner, &of, &asked));
         let mut page = match read.await.map_err(|why| internal(&why.into()))? {
@@ -62,9 +68,24 @@ impl Service {
             let mut conn = self.store.read().await.map_err(failed)?;
             attempt_of(&mut conn, task).await?.0
         };
+        self.fetch_output(task, replica.as_ref()).await;
         let (reader, of) = (self.logs.clone(), task.clone());
         let read = tokio::task::spawn_blocking(move || reader.whole(&job, &of, replica.as_ref(), launch));
         read.await.map_err(|why| internal(&why.into()))?.map_err(refused)
+    }
+
+    /// Has the attempt's cluster bring what is new, as far as that goes in a moment; what was brought before is shown in any case.
+    async fn fetch_output(&self, task: &TaskId, replica: Option<&ReplicaName>) {
+        let fetched = async {
+            for cluster in self.clusters.values() {
+                if let Err(error) = cluster.fetch_output(task, replica).await {
+                    tracing::warn!(%task, error = format!("{:#}", anyhow::Error::from(error)), "a log may not be up to date");
+                }
+            }
+        };
+        if tokio::time::timeout(FETCH, fetched).await.is_err() {
+            tracing::debug!(%task, "the newest output takes its time; it comes with the next reading");
+        }
     }
 
     async fn known(&self, task: &TaskId) -> Result<Known, AppError> {

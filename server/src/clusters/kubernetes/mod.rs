@@ -9,6 +9,7 @@
 //! manifest, pod   order + settings -> objects             pure
 //! act, answers    create, delete; what an answer means    calls
 //! watch, world    lists and watches; what they showed     calls, memory
+//! output          what containers print                   calls, files
 //! seen            the API server's objects -> facts       pure
 //! facts, queue    facts -> what there is, why it waits    pure
 //! capacity        facts -> nodes and their slots          pure
@@ -26,6 +27,7 @@ mod facts;
 mod fake;
 mod manifest;
 mod names;
+mod output;
 mod pod;
 mod quantity;
 mod queue;
@@ -39,14 +41,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use engine::{
     chain::Observation,
-    ids::{JobId, TaskId},
-    job::{ClusterKind, JobSpec},
+    ids::{JobId, ReplicaName, TaskId},
+    job::{ClusterKind, JobKind, JobSpec},
 };
 use kube::Client;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{act::Hands, world::World};
+use self::{act::Hands, output::Outputs, world::World};
 pub use self::{
     client::KubernetesError,
     settings::{ACCELERATOR, AgentSource, KubernetesSettings, NODE_LOST_SECONDS},
@@ -60,6 +62,7 @@ const HINTS: usize = 4_096;
 pub struct Kubernetes {
     hands: Hands,
     world: Arc<World>,
+    outputs: Arc<Outputs>,
     hints: std::sync::Mutex<Option<mpsc::Receiver<TaskId>>>,
     tasks: TaskTracker,
 }
@@ -82,8 +85,11 @@ impl Kubernetes {
         let (hint, hints) = mpsc::channel(HINTS);
         let (world, tasks) = (Arc::new(World::new(hint)), TaskTracker::new());
         watch::begin(&client, &settings, &world, &tasks, shutdown);
+        let outputs = Arc::new(Outputs::new(client.clone(), settings.data_dir.clone()));
+        let (keeper, kept, stop) = (Arc::clone(&outputs), Arc::clone(&world), shutdown.clone());
+        tasks.spawn(async move { keeper.keep_going(&kept, stop).await });
         let hints = std::sync::Mutex::new(Some(hints));
-        Arc::new(Self { hands: Hands { client, settings }, world, hints, tasks })
+        Arc::new(Self { hands: Hands { client, settings }, world, outputs, hints, tasks })
     }
 
     /// Returns once its tasks have ended after `shutdown`.
@@ -142,6 +148,7 @@ impl Cluster for Arc<Kubernetes> {
     }
 
     async fn delete(&self, task: &TaskId, force: bool) -> Result<(), ClusterError> {
+        self.outputs.fetch_all(&self.world, task).await;
         for namespace in self.namespaces_of(task) {
             self.hands.delete(&namespace, task, force).await?;
         }
@@ -159,6 +166,14 @@ impl Cluster for Arc<Kubernetes> {
             Observation::Absent => self.look(task).await,
             seen => Ok(seen),
         }
+    }
+
+    async fn fetch_output(&self, task: &TaskId, replica: Option<&ReplicaName>) -> Result<(), ClusterError> {
+        let replica = replica.cloned().unwrap_or_else(|| ReplicaName::of_index(JobKind::PyTorchJob, 0));
+        let printing = self.world.printing();
+        let wanted = printing.iter().find(|one| one.task == *task && one.replica == replica);
+        let Some(wanted) = wanted else { return Ok(()) };
+        self.outputs.fetch(wanted).await.map_err(|why| self.unreachable("fetching output", why))
     }
 
     async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {

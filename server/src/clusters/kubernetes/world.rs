@@ -9,12 +9,12 @@ use std::{
     time::Duration,
 };
 
-use engine::ids::{NodeName, TaskId};
+use engine::ids::{NodeName, ReplicaName, TaskId};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     facts::{Known, Nodes, PodKnown},
-    seen::{JobSeen, NodeSeen, PodSeen, Said},
+    seen::{ContainerSeen, JobSeen, NodeSeen, PodSeen, Said},
 };
 
 /// A watch that has been failing for so long makes its cluster out of reach; shorter gaps are an API server that is restarted.
@@ -78,6 +78,19 @@ struct State {
     /// By the UID of the job object.
     troubles: BTreeMap<String, String>,
     health: BTreeMap<Watched, Health>,
+}
+
+/// A replica whose container has printed, or may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Printing {
+    pub task: TaskId,
+    pub replica: ReplicaName,
+    pub namespace: String,
+    pub pod: String,
+    /// Its pod is being deleted: soon nothing can be fetched any more.
+    pub ending: bool,
+    /// Its container has ended.
+    pub over: bool,
 }
 
 /// What is known of one cluster.
@@ -172,6 +185,25 @@ impl World {
         let state = self.state();
         let pods = state.pods.values().flatten().filter(|pod| !pod.gone && !pod.seen.is_over());
         (Arc::clone(&state.nodes), pods.map(|pod| pod.seen.clone()).collect())
+    }
+
+    /// Whose output can be fetched: the first pod of each replica, while it is there and once it has had a container.
+    pub(super) fn printing(&self) -> Vec<Printing> {
+        let state = self.state();
+        let mut first = BTreeSet::new();
+        let pods = state.pods.values().flatten().filter(|pod| first.insert((&pod.seen.task, &pod.seen.replica)));
+        let has_printed =
+            |seen: &PodSeen| matches!(seen.main, ContainerSeen::Running | ContainerSeen::Ended { .. });
+        pods.filter(|pod| !pod.gone && has_printed(&pod.seen))
+            .map(|pod| Printing {
+                task: pod.seen.task.clone(),
+                replica: pod.seen.replica.clone(),
+                namespace: pod.namespace.clone(),
+                pod: pod.seen.name.clone(),
+                ending: pod.seen.deleting,
+                over: pod.seen.is_over(),
+            })
+            .collect()
     }
 
     /// A job object is there.

@@ -24,7 +24,7 @@ pub struct Cli {
 pub enum Command {
     /// Start PROGRAM when the server says so, watch it, restart it, report it
     #[command(after_long_help = MANUAL)]
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Copy this program into DIRECTORY, for images that do not hold it
     Install {
         /// Where to, a directory that is there

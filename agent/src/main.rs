@@ -27,7 +27,7 @@ use config::{Cli, Command, Config};
 
 fn main() -> ExitCode {
     let args = match Cli::parse().command {
-        Command::Run(args) => args,
+        Command::Run(args) => *args,
         Command::Install { directory } => {
             telemetry::start(false);
             return match install::into(&directory) {

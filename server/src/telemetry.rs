@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 use crate::config::{LogFormat, Logging};
 
 /// Libraries that repeat each failure of a watch as long as it lasts, which is said once and in our own words. `--log` can ask for them.
-const QUIET: &str = "kube_client=error,kube_runtime=error";
+const QUIET: &str = "kube_client=off,kube_runtime=off";
 
 /// Why telemetry could not be set up.
 #[derive(Debug, thiserror::Error)]

@@ -13,9 +13,9 @@ pub(super) enum CallError {
     /// The API server's own words.
     #[error("the API server says {}: {}", .0.code, .0.message)]
     Api(Box<Status>),
-    /// Nothing came back, or nothing that could be read.
-    #[error("the API server did not answer")]
-    Transport(#[source] kube::Error),
+    /// Nothing came back, or nothing that could be read. In words, as each error of a connection repeats the ones below it.
+    #[error("the API server did not answer: {0}")]
+    Transport(String),
     /// Not in time.
     #[error("the API server did not answer within {} s", .0.as_secs())]
     TooLong(Duration),
@@ -25,9 +25,23 @@ impl From<kube::Error> for CallError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::Api(status),
-            other => Self::Transport(other),
+            other => Self::Transport(in_words(&other)),
         }
     }
+}
+
+/// What an error and those below it say, each thing once.
+fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(error) = below {
+        let part = error.to_string();
+        if !text.contains(&part) {
+            text = format!("{text}: {part}");
+        }
+        below = error.source();
+    }
+    text
 }
 
 impl CallError {

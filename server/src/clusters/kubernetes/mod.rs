@@ -36,7 +36,7 @@ mod settings;
 mod watch;
 mod world;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use engine::{
@@ -57,6 +57,10 @@ use super::{Cluster, ClusterError, Node, Order};
 
 /// Hints that wait to be read; one that finds no room is dropped, as the driver also looks by itself.
 const HINTS: usize = 4_096;
+
+/// How often is looked whether the first lists have come, and how many times: 5 seconds in all.
+const FIRST_LISTS_PAUSE: Duration = Duration::from_millis(50);
+const FIRST_LISTS_LOOKS: u32 = 100;
 
 /// A Kubernetes cluster.
 pub struct Kubernetes {
@@ -111,6 +115,16 @@ impl Kubernetes {
         self.world.namespace_of(task).map_or_else(|| self.settings().namespaces.clone(), |name| vec![name])
     }
 
+    /// Waits for the first lists of a server that has just begun, so that it does not call its cluster out of reach meanwhile.
+    async fn begun(&self, task: &TaskId) {
+        for _ in 0..FIRST_LISTS_LOOKS {
+            if !self.world.is_beginning(&self.namespaces_of(task)) {
+                return;
+            }
+            tokio::time::sleep(FIRST_LISTS_PAUSE).await;
+        }
+    }
+
     /// That the watches show nothing of an attempt is a hint only: they may be behind.
     async fn look(&self, task: &TaskId) -> Result<Observation, ClusterError> {
         for namespace in &self.settings().namespaces {
@@ -157,6 +171,7 @@ impl Cluster for Arc<Kubernetes> {
     }
 
     async fn observe(&self, task: &TaskId) -> Result<Observation, ClusterError> {
+        self.begun(task).await;
         let now = Instant::now();
         if let Some(why) = self.world.blind(&self.namespaces_of(task), now) {
             return Err(self.unreachable("looking at an attempt", anyhow::anyhow!(why)));

@@ -232,17 +232,16 @@ impl PodSeen {
 
     /// What keeps it from running that may not end by itself.
     pub(super) fn waiting(&self) -> Option<&Said> {
-        let waiting = |container| match container {
-            &ContainerSeen::Waiting(ref said) => Some(said),
+        let init = self.init.iter().map(|(_, container)| container);
+        init.chain([&self.main]).find_map(|container| match container {
+            ContainerSeen::Waiting(said) if is_trouble(said) => Some(said),
             _ => None,
-        };
-        let init = self.init.iter().find_map(|(_, container)| waiting(container).filter(is_trouble));
-        init.or_else(|| waiting(&self.main).filter(is_trouble))
+        })
     }
 }
 
 /// The words of a container that only waits for its turn say nothing.
-fn is_trouble(said: &&Said) -> bool {
+fn is_trouble(said: &Said) -> bool {
     !matches!(said.reason.as_str(), "" | "PodInitializing" | "ContainerCreating")
 }
 

@@ -143,12 +143,19 @@ impl World {
         is_news
     }
 
+    /// Whether the first lists of these namespaces are still on their way, and nothing has gone wrong yet.
+    pub(super) fn is_beginning(&self, namespaces: &[String]) -> bool {
+        let state = self.state();
+        needed(namespaces).any(|watched| {
+            let health = state.health.get(&watched);
+            health.is_none_or(|health| !health.synced && health.failing.is_none())
+        })
+    }
+
     /// Why nothing may be concluded from what is known of these namespaces; none where it may.
     pub(super) fn blind(&self, namespaces: &[String], now: Instant) -> Option<String> {
         let state = self.state();
-        let of_namespaces =
-            namespaces.iter().flat_map(|name| [Watched::Jobs(name.clone()), Watched::Pods(name.clone())]);
-        std::iter::once(Watched::Server).chain(of_namespaces).find_map(|watched| state.blind(&watched, now))
+        needed(namespaces).find_map(|watched| state.blind(&watched, now))
     }
 
     /// The same of the nodes.
@@ -339,6 +346,12 @@ impl World {
             self.hint(&task);
         }
     }
+}
+
+/// What must be seen for anything to follow.
+fn needed(namespaces: &[String]) -> impl Iterator<Item = Watched> {
+    let of_namespace = |name: &String| [Watched::Jobs(name.clone()), Watched::Pods(name.clone())];
+    std::iter::once(Watched::Server).chain(namespaces.iter().flat_map(of_namespace))
 }
 
 impl State {

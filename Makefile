@@ -6,10 +6,10 @@ SHELL := bash
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 ENV := . ./.toolchain.env &&
 
-.PHONY: help run build test lint bench report clean
+.PHONY: help run build test test-cluster lint bench report clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 LISTEN := 127.0.0.1:3000
 
@@ -28,6 +28,10 @@ build: ## release build: target/release/holdfast, target/release/holdfast-agent,
 test: ## every test that needs no Kubernetes
 	@scripts/setup test
 	@scripts/test
+
+test-cluster: ## PyTorchJobs on a real Kubernetes of two nodes, started on this machine (Linux, root, Go)
+	@scripts/setup cluster
+	@end2end/cluster/run
 
 lint: ## formatting, clippy, licences, unused dependencies, scripts
 	@scripts/setup lint

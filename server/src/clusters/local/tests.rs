@@ -134,6 +134,16 @@ fn absent(seen: &Observation) -> bool {
 }
 
 /// Waits until a file is there and gives its text.
+/// Ends an agent as a crash would. A signal only begins that: until it is over the next server would take the agent for a living one.
+async fn kill(agent: &Process) {
+    let begin = Instant::now();
+    agent.kill();
+    while agent.is_alive() {
+        assert!(begin.elapsed() < PATIENCE, "{agent:?} cannot be killed");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 async fn text_of(path: PathBuf) -> String {
     let begin = Instant::now();
     loop {
@@ -274,7 +284,7 @@ async fn what_outlived_an_agent_while_the_server_was_away_is_ended() {
     first.shutdown.cancel();
     first.stopped().await;
     drop(first);
-    agent.kill();
+    kill(&agent).await;
     assert!(child.is_alive());
     let second = world.open().await;
     assert!(!child.is_alive());
@@ -450,7 +460,7 @@ async fn a_stranger_that_calls_itself_an_agent_is_not_adopted() {
     first.create(&job).await.unwrap();
     let agent = agents_of(&job, 1).await.remove("master-0").unwrap();
     drop(first);
-    agent.kill();
+    kill(&agent).await;
     let mut stranger = std::process::Command::new("sleep")
         .arg("600")
         .env(processes::TASK, job.plan.task_id.as_str())

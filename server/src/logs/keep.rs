@@ -58,12 +58,11 @@ struct State {
 }
 
 impl KeptLog {
-    /// The output kept in this directory, which is made when it is missing.
+    /// The output kept in this directory, which is made with the first line.
     ///
     /// # Errors
-    /// Where it cannot be read or written.
+    /// What is remembered of it cannot be read.
     pub fn open(dir: PathBuf, form: Form) -> io::Result<Self> {
-        fs::create_dir_all(&dir)?;
         let state = match fs::read(dir.join(STATE)) {
             Ok(json) => serde_json::from_slice(&json)?,
             Err(why) if why.kind() == io::ErrorKind::NotFound => State::default(),
@@ -168,6 +167,7 @@ impl KeptLog {
 
     /// The newest file, cut back to what is remembered of it.
     fn newest_segment(&self) -> io::Result<File> {
+        fs::create_dir_all(&self.dir)?;
         let first = self.state.segments.last().copied().unwrap_or(1);
         let mut file = OpenOptions::new().create(true).write(true).truncate(false).open(self.path(first))?;
         file.set_len(self.state.bytes)?;
@@ -185,6 +185,7 @@ impl KeptLog {
     }
 
     fn remember(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.dir)?;
         let json = serde_json::to_vec(&self.state)?;
         let new = self.dir.join(format!("{STATE}.new"));
         fs::write(&new, &json)?;

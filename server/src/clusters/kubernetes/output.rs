@@ -208,3 +208,7 @@ async fn blocking<T: Send + 'static>(
 ) -> std::io::Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(std::io::Error::other)?
 }
+
+#[cfg(test)]
+#[path = "tests/output.rs"]
+mod tests;

@@ -1,0 +1,95 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use app::console::LogQuery;
+use engine::ids::JobId;
+use serde_json::{Value, json};
+
+use super::{
+    super::fake::{client, refusal, task},
+    *,
+};
+use crate::logs::LogReader;
+
+/// Two pieces of output, as the API server gives them: the second time from the last line's second on.
+const FIRST: &str = "2026-11-30T04:00:00.100000000Z [holdfast-agent] launch 0\n2026-11-30T04:00:00.200000000Z [rank0]: one\n";
+const SECOND: &str = "2026-11-30T04:00:00.200000000Z [rank0]: one\n2026-11-30T04:00:01.000000000Z [rank0]: two\n";
+
+fn printing(over: bool) -> Printing {
+    Printing {
+        task: task(),
+        replica: ReplicaName::new("master-0").unwrap(),
+        namespace: "train".to_owned(),
+        pod: "demo-master-0".to_owned(),
+        ending: false,
+        over,
+    }
+}
+
+fn outputs(
+    answer: impl Fn(&str, &Value) -> Option<(u16, Value)> + Send + Sync + 'static,
+) -> (tempfile::TempDir, Outputs, super::super::fake::Asked) {
+    let dir = tempfile::tempdir().unwrap();
+    let (client, asked) = client(answer);
+    let outputs = Outputs::new(client, dir.path().to_owned());
+    (dir, outputs, asked)
+}
+
+fn lines(dir: &tempfile::TempDir) -> Vec<String> {
+    let job = JobId::new("jabcdefghij2").unwrap();
+    let page = LogReader::new(dir.path().to_owned()).page(&job, &task(), &LogQuery::default()).unwrap();
+    page.lines.into_iter().map(|line| line.text).collect()
+}
+
+#[tokio::test]
+async fn what_is_new_is_fetched_until_the_container_has_ended() {
+    let times = AtomicU32::new(0);
+    let (dir, outputs, asked) = outputs(move |_, _| {
+        let text = if times.fetch_add(1, Ordering::Relaxed) == 0 { FIRST } else { SECOND };
+        Some((200, json!(text)))
+    });
+    outputs.fetch(&printing(false)).await.unwrap();
+    assert_eq!(lines(&dir), ["one"]);
+    outputs.fetch(&printing(false)).await.unwrap();
+    assert_eq!(asked.lock().unwrap().len(), 1, "a moment later nobody is asked again");
+    outputs.fetch(&printing(true)).await.unwrap();
+    assert_eq!(lines(&dir), ["one", "two"]);
+    outputs.fetch(&printing(true)).await.unwrap();
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked.len(), 2, "nothing comes after the end");
+    let path = "/api/v1/namespaces/train/pods/demo-master-0/log";
+    assert!(asked.iter().all(|(what, _)| what.contains(path) && what.contains("container=pytorch")), "{asked:?}");
+    assert!(asked[1].0.contains("sinceTime=2026-11-30T04%3A00%3A00Z"), "{}", asked[1].0);
+}
+
+#[tokio::test]
+async fn a_container_that_has_not_started_has_printed_nothing_yet() {
+    let (dir, outputs, _) = outputs(|_, _| refusal(400, "BadRequest", "container \"pytorch\" is waiting to start"));
+    outputs.fetch(&printing(false)).await.unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn an_api_server_that_fails_is_named_and_asked_again() {
+    let times = AtomicU32::new(0);
+    let (dir, outputs, _) = outputs(move |_, _| match times.fetch_add(1, Ordering::Relaxed) {
+        0 => refusal(500, "InternalError", "the kubelet is away"),
+        _ => Some((200, json!(FIRST))),
+    });
+    let error = format!("{:#}", anyhow::Error::from(outputs.fetch(&printing(true)).await.unwrap_err()));
+    assert!(error.contains("demo-master-0") && error.contains("the kubelet is away"), "{error}");
+    outputs.fetch(&printing(true)).await.unwrap();
+    assert_eq!(lines(&dir), ["one"]);
+}
+
+#[tokio::test]
+async fn who_ended_is_due_at_once_and_who_runs_now_and_then() {
+    let (_dir, outputs, _) = outputs(|_, _| Some((200, json!(FIRST))));
+    let due = |outputs: &Outputs, one: Printing| outputs.due(vec![one]).len();
+    assert_eq!(due(&outputs, printing(false)), 1, "never fetched");
+    outputs.fetch(&printing(false)).await.unwrap();
+    assert_eq!(due(&outputs, printing(false)), 0);
+    assert_eq!(due(&outputs, Printing { ending: true, ..printing(false) }), 1);
+    assert_eq!(due(&outputs, printing(true)), 1);
+    outputs.fetch(&printing(true)).await.unwrap();
+    assert_eq!(due(&outputs, printing(true)), 0, "all of it is kept");
+}

@@ -178,7 +178,9 @@ impl Outputs {
         loop {
             let round = async {
                 let due = self.due(world.printing());
-                stream::iter(due).for_each_concurrent(AT_A_TIME, async |one| self.fetch_and_tell(&one).await).await;
+                stream::iter(due)
+                    .for_each_concurrent(AT_A_TIME, async |one| self.fetch_and_tell(&one).await)
+                    .await;
                 sleep(LOOK).await;
             };
             tokio::select! {
@@ -196,7 +198,8 @@ impl Outputs {
             let Some(output) = known.get(&(one.task.clone(), one.replica.clone())) else { return true };
             // One that is being fetched is not due.
             output.0.try_lock().is_ok_and(|fetched| {
-                !fetched.complete && (one.over || one.ending || fetched.at.is_none_or(|at| at.elapsed() >= EACH))
+                !fetched.complete
+                    && (one.over || one.ending || fetched.at.is_none_or(|at| at.elapsed() >= EACH))
             })
         };
         all.into_iter().filter(is_due).collect()

@@ -198,7 +198,8 @@ impl World {
     pub(super) fn printing(&self) -> Vec<Printing> {
         let state = self.state();
         let mut first = BTreeSet::new();
-        let pods = state.pods.values().flatten().filter(|pod| first.insert((&pod.seen.task, &pod.seen.replica)));
+        let pods =
+            state.pods.values().flatten().filter(|pod| first.insert((&pod.seen.task, &pod.seen.replica)));
         let has_printed =
             |seen: &PodSeen| matches!(seen.main, ContainerSeen::Running | ContainerSeen::Ended { .. });
         pods.filter(|pod| !pod.gone && has_printed(&pod.seen))

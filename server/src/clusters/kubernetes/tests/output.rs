@@ -11,8 +11,10 @@ use super::{
 use crate::logs::LogReader;
 
 /// Two pieces of output, as the API server gives them: the second time from the last line's second on.
-const FIRST: &str = "2026-11-30T04:00:00.100000000Z [holdfast-agent] launch 0\n2026-11-30T04:00:00.200000000Z [rank0]: one\n";
-const SECOND: &str = "2026-11-30T04:00:00.200000000Z [rank0]: one\n2026-11-30T04:00:01.000000000Z [rank0]: two\n";
+const FIRST: &str =
+    "2026-11-30T04:00:00.100000000Z [holdfast-agent] launch 0\n2026-11-30T04:00:00.200000000Z [rank0]: one\n";
+const SECOND: &str =
+    "2026-11-30T04:00:00.200000000Z [rank0]: one\n2026-11-30T04:00:01.000000000Z [rank0]: two\n";
 
 fn printing(over: bool) -> Printing {
     Printing {
@@ -57,13 +59,17 @@ async fn what_is_new_is_fetched_until_the_container_has_ended() {
     let asked = asked.lock().unwrap();
     assert_eq!(asked.len(), 2, "nothing comes after the end");
     let path = "/api/v1/namespaces/train/pods/demo-master-0/log";
-    assert!(asked.iter().all(|(what, _)| what.contains(path) && what.contains("container=pytorch")), "{asked:?}");
+    assert!(
+        asked.iter().all(|(what, _)| what.contains(path) && what.contains("container=pytorch")),
+        "{asked:?}"
+    );
     assert!(asked[1].0.contains("sinceTime=2026-11-30T04%3A00%3A00Z"), "{}", asked[1].0);
 }
 
 #[tokio::test]
 async fn a_container_that_has_not_started_has_printed_nothing_yet() {
-    let (dir, outputs, _) = outputs(|_, _| refusal(400, "BadRequest", "container \"pytorch\" is waiting to start"));
+    let (dir, outputs, _) =
+        outputs(|_, _| refusal(400, "BadRequest", "container \"pytorch\" is waiting to start"));
     outputs.fetch(&printing(false)).await.unwrap();
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }

@@ -1,0 +1,200 @@
+//! A server beside the test cluster, with a namespace of its own; leaves nothing behind.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+/// How long a level may take to be reached: pods start in seconds, and an image that cannot be pulled is given up after three minutes.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The server, its namespace and its data directory.
+pub struct World {
+    dir: tempfile::TempDir,
+    namespace: String,
+    /// A folder that pods on both nodes see under the same path.
+    pub shared: PathBuf,
+    client: reqwest::Client,
+    token: String,
+    server: Option<Child>,
+    base: String,
+}
+
+impl World {
+    /// None where there is no test cluster.
+    pub async fn start(name: &str) -> Option<Self> {
+        let Ok(cluster) = std::env::var("HOLDFAST_TEST_CLUSTER") else {
+            eprintln!("{name}: not run, there is no test cluster here (make test-cluster)");
+            return None;
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let namespace = format!("test-{name}");
+        let shared = PathBuf::from(cluster).join("shared").join(name);
+        fs::create_dir_all(&shared).unwrap();
+        let examples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("examples");
+        for file in ["train.py", "failing.py", "peers.py"] {
+            if examples.join(file).exists() {
+                fs::copy(examples.join(file), shared.join(file)).unwrap();
+            }
+        }
+        let mut world = Self {
+            dir,
+            namespace,
+            shared,
+            client: reqwest::Client::new(),
+            token: String::new(),
+            server: None,
+            base: String::new(),
+        };
+        world.kubectl(&["create", "namespace", &world.namespace.clone()]);
+        world.token = world.make_token();
+        world.serve().await;
+        Some(world)
+    }
+
+    fn holdfast(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        command.env("HOLDFAST_DATA", self.dir.path().join("data")).stdin(Stdio::null());
+        command
+    }
+
+    fn make_token(&self) -> String {
+        assert!(self.holdfast().args(["user", "add", "tester"]).output().unwrap().status.success());
+        let token = self.holdfast().args(["token", "create", "--user", "tester"]).output().unwrap();
+        assert!(token.status.success());
+        String::from_utf8(token.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Starts the server where pods reach it.
+    async fn serve(&mut self) {
+        let address = std::env::var("HOLDFAST_TEST_CLUSTER_IP").unwrap();
+        // Agents are told the port before it is served, so it has to be known.
+        let port = std::net::TcpListener::bind((address.as_str(), 0)).unwrap().local_addr().unwrap().port();
+        self.base = format!("http://{address}:{port}");
+        let log = fs::File::create(self.dir.path().join("server.log")).unwrap();
+        let child = self
+            .holdfast()
+            .args(["serve", "--cluster", "kubernetes", "--agent-image", "localhost/holdfast-agent:1"])
+            .args(["--kube-namespace", &self.namespace, "--kube-allow-host-paths"])
+            .args(["--listen", &format!("{address}:{port}"), "--agent-server-url", &self.base])
+            .stderr(log)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.server = Some(child);
+        let begin = Instant::now();
+        while self.client.get(format!("{}/healthz", self.base)).send().await.is_err() {
+            assert!(begin.elapsed() < PATIENCE, "it does not serve:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
+    }
+
+    /// What `kubectl` answers.
+    pub fn kubectl(&self, args: &[&str]) -> String {
+        let output = Command::new("kubectl").args(args).output().unwrap();
+        assert!(output.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The same about this test's namespace.
+    pub fn get(&self, what: &str, path: &str) -> String {
+        self.kubectl(&["-n", &self.namespace, "get", what, "-o", &format!("jsonpath={path}")])
+    }
+
+    async fn answer(&self, request: reqwest::RequestBuilder) -> (u16, Value) {
+        let answer = request.bearer_auth(&self.token).timeout(Duration::from_secs(30)).send().await.unwrap();
+        let status = answer.status().as_u16();
+        let text = answer.text().await.unwrap();
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    /// Reads from the REST API.
+    pub async fn read(&self, path: &str) -> Value {
+        let (status, value) = self.answer(self.client.get(format!("{}/api/v1{path}", self.base))).await;
+        assert_eq!(status, 200, "{path}: {value}");
+        value
+    }
+
+    /// Posts to the REST API.
+    pub async fn post(&self, path: &str, body: &Value) -> Value {
+        let request = self.client.post(format!("{}/api/v1{path}", self.base)).json(body);
+        let (status, value) = self.answer(request).await;
+        assert!(status < 300, "{path}: {status} {value}");
+        value
+    }
+
+    /// Creates a job that trains `examples/train.py` on two nodes; `changes` replaces whole fields.
+    pub async fn train(&self, name: &str, steps: u32, env: &[(&str, &str)], changes: Value) -> String {
+        let shared = self.shared.to_str().unwrap();
+        let env: serde_json::Map<_, _> =
+            env.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        let mut body = json!({
+            "name": name,
+            "image": "localhost/train:1",
+            "command": ["python3", format!("{shared}/train.py"), "--steps", steps.to_string()],
+            "env": env,
+            "replicas": 2,
+            "checkpoint_dir": format!("{shared}/checkpoints-{name}"),
+            "kubernetes": { "volumes": [{ "mount_path": shared, "source": { "host_path": shared } }] },
+            "fault_tolerance": { "auto_failover": true, "max_task_restarts": 2, "policy": { "enabled": true } },
+        });
+        for (field, value) in changes.as_object().into_iter().flatten() {
+            body[field] = value.clone();
+        }
+        self.post("/jobs", &body).await["job_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until the chain of a job looks as wanted.
+    pub async fn until(&self, job: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let begin = Instant::now();
+        loop {
+            let chain = self.read(&format!("/jobs/{job}/chain")).await;
+            if wanted(&chain) {
+                return chain;
+            }
+            assert!(begin.elapsed() < PATIENCE, "not {what}: {chain:#}\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Waits until a job is in this state.
+    pub async fn until_state(&self, job: &str, state: &str) -> Value {
+        self.until(job, state, |chain| chain["state"] == state).await
+    }
+
+    /// Waits until nothing of any job is left in the namespace.
+    pub async fn until_nothing_is_left(&self) {
+        let begin = Instant::now();
+        loop {
+            let left = self.get("pytorchjobs,pods,secrets", "{.items[*].metadata.name}");
+            if left.is_empty() {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "still there: {left}\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        // What a failed test left must not disturb the next; the cluster goes with the suite.
+        let _ =
+            Command::new("kubectl").args(["delete", "namespace", &self.namespace, "--wait=false"]).output();
+        if std::thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+    }
+}

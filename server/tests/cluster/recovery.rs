@@ -1,0 +1,85 @@
+//! Failures of jobs on pods, and what becomes of them.
+
+use serde_json::{Value, json};
+
+use crate::harness::World;
+
+fn incidents(attempt: &Value) -> &Vec<Value> {
+    attempt["incidents"].as_array().unwrap()
+}
+
+#[tokio::test]
+async fn a_crash_is_restarted_in_the_same_pods_and_its_log_explains_it() {
+    let Some(world) = World::start("in-place").await else { return };
+    let job = world.train("crash", 80, &[("FAIL_AT", "30")], json!({})).await;
+    world.until(&job, "running", |chain| chain["attempts"][0]["launches"][0]["steps"].is_object()).await;
+    let pods = world.get("pods", "{.items[*].metadata.uid}");
+    assert_eq!(pods.split(' ').count(), 2, "{pods}");
+    let nodes = world.get("pods", "{.items[*].spec.nodeName}");
+    world.until(&job, "restarted", |chain| chain["attempts"][0]["launches"][1]["steps"].is_object()).await;
+    assert_eq!(world.get("pods", "{.items[*].metadata.uid}"), pods, "no pod is made again");
+
+    let chain = world.until_state(&job, "succeeded").await;
+    assert_eq!(chain["attempts_total"], 1, "{chain:#}");
+    let attempt = &chain["attempts"][0];
+    for node in nodes.split(' ') {
+        assert!(attempt["nodes"].as_array().unwrap().contains(&json!(node)), "{attempt:#}");
+    }
+    assert_eq!(attempt["launches"][1]["proof"]["verdict"], "resumed", "{attempt:#}");
+    let [incident] = &incidents(attempt)[..] else { panic!("{attempt:#}") };
+    assert_eq!(incident["decision"]["action"], "restart_in_place");
+    world.until_nothing_is_left().await;
+
+    // The pods are gone, and what they printed is there, the evidence in its line.
+    let evidence = &incident["evidence"][0];
+    let task = attempt["task_id"].as_str().unwrap();
+    let replica = evidence["replica"].as_str().unwrap();
+    let line = evidence["line_number"].as_u64().unwrap();
+    let log = world.read(&format!("/tasks/{task}/logs?replica={replica}&launch=0&from={line}&tail=1")).await;
+    assert_eq!(
+        (&log["lines"][0]["n"], &log["lines"][0]["text"]),
+        (&json!(line), &evidence["line"]),
+        "{log:#}"
+    );
+    let log = world.read(&format!("/tasks/{task}/logs?replica=master-0&launch=1&tail=1")).await;
+    assert_eq!(log["lines"][0]["text"], "done", "{log:#}");
+}
+
+#[tokio::test]
+async fn an_image_that_does_not_exist_fails_fast_with_the_kubelets_words() {
+    let Some(world) = World::start("no-image").await else { return };
+    let job = world.train("noimage", 10, &[], json!({ "image": "localhost/there-is-no-such-image:1" })).await;
+    let chain = world.until(&job, "explained", |chain| !incidents(&chain["attempts"][0]).is_empty()).await;
+    let incident = &incidents(&chain["attempts"][0])[0];
+    assert_eq!(incident["failure_type"], "ENV_ERROR", "{incident:#}");
+    assert!(incident["fault"].as_str().unwrap().contains("there-is-no-such-image"), "{incident:#}");
+}
+
+#[tokio::test]
+async fn a_stop_removes_everything_and_resubmits_nothing() {
+    let Some(world) = World::start("stop").await else { return };
+    let job = world.train("stopped", 100_000, &[], json!({})).await;
+    world.until(&job, "running", |chain| chain["attempts"][0]["launches"][0]["steps"].is_object()).await;
+    world.post(&format!("/jobs/{job}/stop"), &json!({})).await;
+    let chain = world.until_state(&job, "stopped").await;
+    assert_eq!(chain["attempts_total"], 1, "{chain:#}");
+    world.until_nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn a_drained_pod_is_resubmitted_and_costs_nothing() {
+    let Some(world) = World::start("drain").await else { return };
+    let job = world.train("drained", 150, &[], json!({})).await;
+    world.until(&job, "running", |chain| chain["attempts"][0]["launches"][0]["steps"].is_object()).await;
+    let pod = world.get("pods", "{.items[0].metadata.name}");
+    let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": pod, "namespace": "test-drain" } });
+    let file = world.shared.join("eviction.json");
+    std::fs::write(&file, eviction.to_string()).unwrap();
+    let path = format!("/api/v1/namespaces/test-drain/pods/{pod}/eviction");
+    world.kubectl(&["create", "--raw", &path, "-f", file.to_str().unwrap()]);
+    let chain = world.until_state(&job, "succeeded").await;
+    assert_eq!(chain["attempts_total"], 2, "{chain:#}");
+    assert_eq!(chain["budgets"]["task_restarts"]["used"], 0, "{chain:#}");
+    assert_eq!(chain["attempts"][1]["cause"], "preemption", "{chain:#}");
+    world.until_nothing_is_left().await;
+}

@@ -50,7 +50,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address: SocketAddr =
         std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3100".to_owned()).parse()?;
     let empty = std::env::var("PREVIEW").is_ok_and(|scenario| scenario == "first-visit");
+    // Names of files with a hash in them, as `scripts/pages` leaves them.
+    let names = std::path::absolute("target/site/hash.txt")?;
     let options = LeptosOptions::builder()
+        .hash_files(names.is_file())
+        .hash_file(names.display().to_string().into())
         .output_name("holdfast")
         .site_root("target/site")
         .site_pkg_dir("pkg")

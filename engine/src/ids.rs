@@ -129,7 +129,8 @@ impl From<NodeName> for String {
 impl TaskId {
     /// The id of attempt `number` (from 1) of a job: the job's name as a DNS label, then the job's own
     /// id, then the number. It is the same whenever it is asked for, so a create that is repeated after a crash
-    /// meets its own first try. At most 47 characters, the limit of names that operators extend for pods.
+    /// meets its own first try. At most 47 characters, the limit of names that operators extend for pods; a letter
+    /// comes first, since they name Services by it (RFC 1035).
     pub fn of_attempt(job_name: &str, job: &JobId, number: u32) -> Self {
         let tail = format!("{job}-{number}");
         let room = 47usize.saturating_sub(tail.len() + 1);
@@ -137,6 +138,9 @@ impl TaskId {
         for c in job_name.chars() {
             let c = c.to_ascii_lowercase();
             if c.is_ascii_lowercase() || c.is_ascii_digit() {
+                if slug.is_empty() && c.is_ascii_digit() {
+                    slug.push_str("t-");
+                }
                 slug.push(c);
             } else if !slug.is_empty() && !slug.ends_with('-') {
                 slug.push('-');
@@ -204,6 +208,7 @@ mod tests {
             ("Pretrain 7B / run", 12, "pretrain-7b-run-jabcdefghij2-12"),
             ("日本", 3, "jabcdefghij2-3"),
             ("--", 3, "jabcdefghij2-3"),
+            ("7B run", 1, "t-7b-run-jabcdefghij2-1"),
             (
                 "a-very-long-name-that-goes-on-and-on-and-on-and-on",
                 1,
@@ -213,6 +218,7 @@ mod tests {
             let id = TaskId::of_attempt(name, &job(), number);
             assert_eq!(id.as_str(), want);
             assert!(id.as_str().len() <= 47 && is_dns_label(id.as_str()), "{id}");
+            assert!(id.as_str().starts_with(|c: char| c.is_ascii_lowercase()), "{id}");
             assert_eq!((id.job_id(), id.number()), (Some(job()), Some(number)));
             assert_eq!(IncidentId::of_attempt(&id, 12).number(), Some(12));
         }

@@ -6,6 +6,7 @@
 //! without such a source are Holdfast's own and are listed in [`limits`].
 
 mod pods;
+pub mod quantity;
 mod validate;
 
 pub use self::pods::{PodOptions, SecretVariable, Toleration, Volume, VolumeSource};
@@ -48,6 +49,22 @@ pub mod limits {
     pub const EXIT_PORT: std::ops::RangeInclusive<i64> = 9000..=9999;
     /// Maximum wait for the save, seconds.
     pub const EXIT_WAIT_SECONDS: std::ops::RangeInclusive<i64> = 1..=600;
+    /// CPU of a replica on Kubernetes, in thousandths of a core: nothing finer exists there, and no machine has more.
+    pub const CPU_THOUSANDTHS: std::ops::RangeInclusive<u128> = 1..=4_096_000;
+    /// Bytes of a replica's memory and of its `/dev/shm` on Kubernetes: 4 MiB, since less is a forgotten unit, to 1 PiB.
+    pub const POD_BYTES: std::ops::RangeInclusive<u128> = 4 << 20..=1 << 50;
+    /// Volumes of a replica.
+    pub const VOLUMES: usize = 64;
+    /// Variables from Secrets.
+    pub const SECRET_VARIABLES: usize = 128;
+    /// Labels a node must have.
+    pub const NODE_LABELS: usize = 64;
+    /// Taints that pods bear.
+    pub const TOLERATIONS: usize = 64;
+    /// Secrets to pull the image with.
+    pub const PULL_SECRETS: usize = 16;
+    /// Labels of a job's pods.
+    pub const POD_LABELS: usize = 64;
 }
 
 /// The kind of a job.
@@ -240,6 +257,8 @@ pub struct SiteCluster {
     pub max_slots_per_node: Option<u32>,
     /// Slots of all nodes, where that is known.
     pub total_slots: Option<u32>,
+    /// Whether jobs may mount directories of its nodes; on Kubernetes only.
+    pub allows_host_paths: bool,
 }
 
 /// What a cluster is made of.
@@ -293,6 +312,7 @@ impl Default for Site {
                 kind: ClusterKind::Local,
                 max_slots_per_node: Some(2),
                 total_slots: Some(8),
+                allows_host_paths: false,
             }],
             policies: BUILT_IN_POLICIES.map(str::to_owned).to_vec(),
             defaults: FaultTolerance::default(),

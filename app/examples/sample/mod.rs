@@ -13,7 +13,7 @@ use app::{
 };
 use engine::{
     ids::{IncidentId, JobId, TaskId},
-    job::{ClusterKind, JobDraft, JobSpec, Site, SiteCluster},
+    job::{ClusterKind, JobDraft, JobSpec, PodOptions, Site, SiteCluster, Volume, VolumeSource},
     record::State,
     time::Time,
 };
@@ -58,8 +58,38 @@ pub fn fields(body: &[u8]) -> Vec<(String, String)> {
     text.split('&').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (decode(k), decode(v))).collect()
 }
 
+/// A local cluster and one of Kubernetes.
+fn site() -> Site {
+    let mut site = Site::default();
+    site.clusters.push(SiteCluster {
+        name: "gpu-a".to_owned(),
+        kind: ClusterKind::Kubernetes,
+        max_slots_per_node: Some(8),
+        total_slots: Some(128),
+        allows_host_paths: false,
+    });
+    site
+}
+
+/// What a job's pods are made of on `gpu-a`.
+fn pods() -> PodOptions {
+    let claim = |mount_path: &str, claim: &str, read_only| Volume {
+        mount_path: mount_path.to_owned(),
+        source: VolumeSource::Claim(claim.to_owned()),
+        read_only,
+    };
+    PodOptions {
+        cpu: Some("16".to_owned()),
+        memory: Some("256Gi".to_owned()),
+        shm_size: Some("32Gi".to_owned()),
+        volumes: vec![claim("/data", "preferences", true), claim("/runs", "runs", false)],
+        node_selector: [("pool".to_owned(), "a100".to_owned())].into(),
+        labels: [("kueue.x-k8s.io/queue-name".to_owned(), "team-a".to_owned())].into(),
+        ..PodOptions::default()
+    }
+}
+
 fn spec(name: &str) -> Result<JobSpec, AppError> {
-    let site = Site::default();
     let mut draft = JobDraft {
         name: name.to_owned(),
         command: ["python3", "examples/train.py", "--steps", "90000"].map(str::to_owned).to_vec(),
@@ -71,7 +101,13 @@ fn spec(name: &str) -> Result<JobSpec, AppError> {
     draft.fault_tolerance.auto_failover = Some(true);
     draft.fault_tolerance.max_task_restarts = Some(2);
     draft.fault_tolerance.policy.enabled = Some(true);
-    draft.validate(&site).map_err(|errors| AppError::Invalid { errors })
+    if name == "dpo-70b" {
+        draft.cluster = Some("gpu-a".to_owned());
+        draft.image = Some("registry.example.com/team/dpo:2.9".to_owned());
+        draft.checkpoint_dir = Some(format!("/runs/{name}"));
+        draft.kubernetes = pods();
+    }
+    draft.validate(&site()).map_err(|errors| AppError::Invalid { errors })
 }
 
 #[async_trait::async_trait]
@@ -180,14 +216,7 @@ impl Console for Sample {
     }
 
     async fn site(&self, _: &Caller) -> Result<Site, AppError> {
-        let mut site = Site::default();
-        site.clusters.push(SiteCluster {
-            name: "gpu-a".to_owned(),
-            kind: ClusterKind::Kubernetes,
-            max_slots_per_node: Some(8),
-            total_slots: Some(128),
-        });
-        Ok(site)
+        Ok(site())
     }
 
     fn now(&self) -> Time {

@@ -143,6 +143,9 @@ pub fn TextArea(
     hint: ViewFn,
 ) -> impl IntoView {
     let Bound { name, label, value, error, changed, left } = bound;
+    let described = move || {
+        if error.get().is_some() { format!("{} {}", error_id(name), hint_id(name)) } else { hint_id(name) }
+    };
     view! {
         <Field name label error hint>
             <textarea
@@ -153,7 +156,7 @@ pub fn TextArea(
                 autocomplete="off"
                 spellcheck="false"
                 aria-invalid=move || error.get().is_some().then_some("true")
-                aria-describedby=hint_id(name)
+                aria-describedby=described
                 on:input=move |event| changed.run(event_target_value(&event))
                 on:blur=move |_| left.run(())
             >

@@ -25,9 +25,14 @@ pub fn body(draft: &JobDraft, site: &Site) -> Option<Value> {
     Some(body)
 }
 
-/// Values that may be what they would be anyway. No environment variable is, and a job may have hundreds.
+/// Values that may be what they would be anyway. No environment variable and no label is, and a job may have hundreds.
 fn candidates(body: &Value) -> impl Iterator<Item = Vec<String>> + use<> {
-    leaves(body).into_iter().filter(|path| path.first().is_none_or(|field| field != "env"))
+    let is_entry = |path: &[String]| match path {
+        [field, _, ..] if field == "env" => true,
+        [field, _, _, ..] => field == "kubernetes",
+        _ => false,
+    };
+    leaves(body).into_iter().filter(move |path| !is_entry(path))
 }
 
 /// The keys that lead to each value that is no object.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::job::{FieldError, JobDraft, JobKind, JobSpec, Site, limits};
 
 use super::{
-    lines, numbers,
+    lines, numbers, pods,
     switches::{self, sent},
     typed::{Typed, field_of, label, name},
 };
@@ -24,7 +24,9 @@ pub enum Answer {
 /// Reads a post of the form.
 pub fn answer(fields: Vec<(String, String)>, site: &Site) -> Answer {
     let mut typed = Typed::new(fields);
-    let moved = switches::settle(&mut typed);
+    let held_back = pods::held_back(&typed, site);
+    let mut moved = switches::settle(&mut typed);
+    moved.extend(held_back);
     if typed.text(name::SHOW).is_some() {
         // Somebody who only looks is not told yet what is missing.
         return Answer::ShowAgain(Posted { fields: typed.into_fields(), errors: Vec::new(), moved });
@@ -62,13 +64,16 @@ pub fn check(typed: &Typed, site: &Site) -> Result<JobDraft, Vec<FieldError>> {
 /// # Errors
 /// As [`check`].
 pub fn checked(typed: &Typed, site: &Site) -> Result<(JobDraft, JobSpec), Vec<FieldError>> {
-    let (draft, mut errors) = read(typed, site);
+    let (draft, mut errors, pods) = read(typed, site);
     let unread: BTreeSet<String> = errors.iter().map(|error| error.field.clone()).collect();
     match draft.validate(site) {
         Ok(spec) if errors.is_empty() => return Ok((draft, spec)),
         Ok(_) => {}
         // What could not be read was not checked either; its own error says more.
-        Err(found) => errors.extend(found.into_iter().filter(|error| !unread.contains(&error.field))),
+        Err(found) => {
+            let told = found.into_iter().filter(|error| !unread.contains(&error.field));
+            errors.extend(told.map(|error| pods.at_line(error)));
+        }
     }
     let mut seen = BTreeSet::new();
     errors.retain(|error| seen.insert(error.field.clone()));
@@ -162,8 +167,9 @@ impl Reader<'_> {
     }
 }
 
-/// The draft as far as it can be read, and what cannot.
-fn read(typed: &Typed, site: &Site) -> (JobDraft, Vec<FieldError>) {
+/// The draft as far as it can be read, what cannot, and the options of the pods with their lines.
+fn read(typed: &Typed, site: &Site) -> (JobDraft, Vec<FieldError>, pods::Read) {
+    let pods = pods::read(&pods::as_sent(typed, site));
     let mut reader = Reader { typed, errors: Vec::new() };
     let kind = match typed.get(name::KIND) {
         "" => None,
@@ -186,8 +192,10 @@ fn read(typed: &Typed, site: &Site) -> (JobDraft, Vec<FieldError>) {
         accelerators_per_replica: reader.whole(name::ACCELERATORS),
         working_dir: reader.text(name::WORKING_DIR),
         checkpoint_dir: reader.text(name::CHECKPOINT_DIR),
+        kubernetes: pods.options.clone(),
         ..JobDraft::default()
     };
+    reader.errors.extend(pods.errors.iter().cloned());
     let ft = &mut draft.fault_tolerance;
     ft.auto_failover = Some(sent(typed, name::FAILOVER));
     ft.max_task_restarts = reader.whole(name::TASK_RESTARTS);
@@ -204,7 +212,7 @@ fn read(typed: &Typed, site: &Site) -> (JobDraft, Vec<FieldError>) {
     ft.exit_checkpoint.max_wait_seconds = reader.seconds(name::WAIT);
     // What the page never shows stays as the site has it.
     ft.health_checks.enabled = Some(site.defaults.health_checks.enabled);
-    (draft, reader.errors)
+    (draft, reader.errors, pods)
 }
 
 #[cfg(test)]

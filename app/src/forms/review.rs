@@ -1,9 +1,12 @@
 //! What the Review panel says about a form: what differs, what would happen, what to see to before relying on it.
 
-use engine::job::{ClusterKind, FaultTolerance, HangDetection, JobDraft, JobSpec, Mode, Site};
+use engine::job::{
+    ClusterKind, FaultTolerance, HangDetection, JobDraft, JobSpec, Mode, Site, VolumeSource,
+    quantity::Quantity,
+};
 
 use super::{
-    lines, switches,
+    lines, pods, switches,
     typed::{LABELS, Typed, label, name, policy_words},
 };
 
@@ -25,12 +28,14 @@ pub struct Difference {
 
 /// Fields of the Advanced Options that differ from what the form is prefilled with.
 pub fn differences(typed: &Typed, site: &Site) -> Vec<Difference> {
-    compare(typed, &Typed::prefilled(site), |field| field.starts_with("fault_tolerance."))
+    compare(&pods::as_sent(typed, site), &Typed::prefilled(site), |field| {
+        field.starts_with("fault_tolerance.")
+    })
 }
 
 /// Fields that differ from the job that the form is a copy of.
 pub fn changes(typed: &Typed, original: &JobDraft, site: &Site) -> Vec<Difference> {
-    compare(typed, &Typed::of_draft(original, site), |_| true)
+    compare(&pods::as_sent(typed, site), &Typed::of_draft(original, site), |_| true)
 }
 
 fn compare(typed: &Typed, usual: &Typed, of: impl Fn(&str) -> bool) -> Vec<Difference> {
@@ -70,7 +75,7 @@ fn meaning(typed: &Typed, field: &str) -> String {
             lines::read_command(text).map_or(text.to_owned(), |words| lines::write_command(&words))
         }
         _ if switches::SWITCHES.contains(&field) => switches::sent(typed, field).to_string(),
-        _ => text.to_owned(),
+        _ => pods::meaning(field, text).unwrap_or_else(|| text.to_owned()),
     }
 }
 
@@ -82,8 +87,7 @@ fn words(typed: &Typed, field: &str) -> String {
     match (field, typed.get(field).trim()) {
         (_, "") => "none".to_owned(),
         (name::POLICY_TYPE, policy) => policy_words(policy),
-        (name::ENV, text) => text.lines().collect::<Vec<_>>().join(", "),
-        (_, text) => text.to_owned(),
+        (_, text) => text.lines().collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -158,7 +162,14 @@ pub fn readiness(spec: &JobSpec, original: Option<&JobDraft>, site: &Site) -> Ve
         Some(dir) if local => {
             list.push((Readiness::Ok, format!("checkpoint directory {dir}, on this machine")))
         }
-        Some(dir) => list.push((Readiness::NotKnown, format!("is {dir} on a persistent volume?"))),
+        Some(dir) => list.push(checkpoint_volume(dir, spec)),
+    }
+    let size = |text: &Option<String>| text.as_deref().and_then(Quantity::read).map(Quantity::units);
+    let pods = &spec.kubernetes;
+    if size(&pods.shm_size).zip(size(&pods.memory)).is_some_and(|(shm, memory)| shm > memory) {
+        let why =
+            "/dev/shm is larger than the memory, which what it holds counts into: a full one ends the pod";
+        list.push((Readiness::Mind, why.to_owned()));
     }
     let same_dir =
         original.is_some_and(|o| o.checkpoint_dir.is_some() && o.checkpoint_dir == spec.checkpoint_dir);
@@ -175,6 +186,33 @@ pub fn readiness(spec: &JobSpec, original: Option<&JobDraft>, site: &Site) -> Ve
     }
     list.push((Readiness::NotKnown, "does the program load its newest checkpoint?".to_owned()));
     list
+}
+
+/// Whether what is saved on Kubernetes outlives the pod.
+fn checkpoint_volume(dir: &str, spec: &JobSpec) -> (Readiness, String) {
+    let Some(volume) = spec.kubernetes.volume_of(dir) else {
+        return (
+            Readiness::Mind,
+            format!("checkpoint directory {dir} is not on a volume: it is lost with the pod"),
+        );
+    };
+    let read_only =
+        || (Readiness::Mind, format!("checkpoint directory {dir} is on a volume that is read only"));
+    if volume.read_only {
+        return read_only();
+    }
+    match &volume.source {
+        VolumeSource::ConfigMap(_) | VolumeSource::Secret(_) => read_only(),
+        VolumeSource::HostPath(_) => (
+            Readiness::Mind,
+            format!(
+                "checkpoint directory {dir} is on the node itself: an attempt on another node starts at step 0"
+            ),
+        ),
+        VolumeSource::Claim(claim) => {
+            (Readiness::Ok, format!("checkpoint directory {dir}, on the claim {claim}"))
+        }
+    }
 }
 
 fn has_fixed_tag(image: &str) -> bool {
@@ -199,7 +237,7 @@ pub fn label_of(difference: &Difference) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use engine::time::Time;
+    use engine::{job::SiteCluster, time::Time};
 
     use super::*;
     use crate::forms::new_job::check;
@@ -290,6 +328,68 @@ mod tests {
                 && !has_fixed_tag("r:5000/train:latest")
                 && !has_fixed_tag("r:5000/train")
         );
+    }
+
+    #[test]
+    fn what_is_saved_on_kubernetes_has_to_outlive_the_pod() {
+        let mut site = site();
+        site.clusters.push(SiteCluster {
+            name: "k8s".to_owned(),
+            kind: ClusterKind::Kubernetes,
+            max_slots_per_node: None,
+            total_slots: None,
+            allows_host_paths: true,
+        });
+        let told = |volumes: &str, dir: &str| {
+            let mut typed = Typed::prefilled(&site);
+            for (field, text) in [
+                (name::NAME, "a"),
+                (name::CLUSTER, "k8s"),
+                (name::IMAGE, "train:1"),
+                (name::COMMAND, "true"),
+                (name::CHECKPOINT_DIR, dir),
+                (name::VOLUMES, volumes),
+                (name::SHM_SIZE, "64Gi"),
+                (name::MEMORY, "32Gi"),
+            ] {
+                typed.set(field, text);
+            }
+            readiness(&check(&typed, &site).unwrap().validate(&site).unwrap(), None, &site)
+        };
+        for (volumes, dir, want) in [
+            (
+                "/data = claim/runs",
+                "/ckpt",
+                (Readiness::Mind, "checkpoint directory /ckpt is not on a volume: it is lost with the pod"),
+            ),
+            (
+                "/data = claim/runs",
+                "/data/1",
+                (Readiness::Ok, "checkpoint directory /data/1, on the claim runs"),
+            ),
+            (
+                "/data = claim/runs ro",
+                "/data/1",
+                (Readiness::Mind, "checkpoint directory /data/1 is on a volume that is read only"),
+            ),
+            (
+                "/data = config_map/runs",
+                "/data/1",
+                (Readiness::Mind, "checkpoint directory /data/1 is on a volume that is read only"),
+            ),
+            (
+                "/data = host_path/mnt",
+                "/data/1",
+                (
+                    Readiness::Mind,
+                    "checkpoint directory /data/1 is on the node itself: an attempt on another node starts at step 0",
+                ),
+            ),
+        ] {
+            let list = told(volumes, dir);
+            assert_eq!((list[0].0, list[0].1.as_str()), want, "{volumes} {dir}");
+            assert!(list[1].1.starts_with("/dev/shm is larger than the memory"), "{list:?}");
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The create form as it was typed: names are the dotted paths of the API's body, so an error finds its field by itself.
 
 use engine::{
-    job::{JobDraft, JobKind, Site},
+    job::{ClusterKind, JobDraft, JobKind, Site},
     time::Time,
 };
 
-use super::lines;
+use super::{lines, pods};
 
 /// Names of the fields.
 pub mod name {
@@ -31,6 +31,32 @@ pub mod name {
     pub const WORKING_DIR: &str = "working_dir";
     /// Where it saves.
     pub const CHECKPOINT_DIR: &str = "checkpoint_dir";
+    /// CPU of each replica, on Kubernetes as all that follows.
+    pub const CPU: &str = "kubernetes.cpu";
+    /// Memory of each replica.
+    pub const MEMORY: &str = "kubernetes.memory";
+    /// What counts accelerators.
+    pub const ACCELERATOR_RESOURCE: &str = "kubernetes.accelerator";
+    /// Size of `/dev/shm`.
+    pub const SHM_SIZE: &str = "kubernetes.shm_size";
+    /// Namespace of the job's objects.
+    pub const NAMESPACE: &str = "kubernetes.namespace";
+    /// PriorityClass.
+    pub const PRIORITY_CLASS: &str = "kubernetes.priority_class";
+    /// ServiceAccount.
+    pub const SERVICE_ACCOUNT: &str = "kubernetes.service_account";
+    /// Secrets to pull the image with, a line each.
+    pub const PULL_SECRETS: &str = "kubernetes.pull_secrets";
+    /// Labels a node must have, a line each.
+    pub const NODE_SELECTOR: &str = "kubernetes.node_selector";
+    /// Taints the pods bear, a line each.
+    pub const TOLERATIONS: &str = "kubernetes.tolerations";
+    /// Labels of the job and its pods, a line each.
+    pub const POD_LABELS: &str = "kubernetes.labels";
+    /// What is mounted, a line each.
+    pub const VOLUMES: &str = "kubernetes.volumes";
+    /// Variables from Secrets, a line each.
+    pub const SECRETS: &str = "kubernetes.secrets";
     /// Auto Failover.
     pub const FAILOVER: &str = "fault_tolerance.auto_failover";
     /// Maximum Task Restart Attempts.
@@ -64,7 +90,7 @@ pub mod name {
 }
 
 /// Fields with their labels, in the order of the form.
-pub const LABELS: [(&str, &str); 24] = [
+pub const LABELS: [(&str, &str); 37] = [
     (name::NAME, "Name"),
     (name::KIND, "Kind"),
     (name::CLUSTER, "Cluster"),
@@ -74,8 +100,21 @@ pub const LABELS: [(&str, &str); 24] = [
     (name::REPLICAS, "Replicas"),
     (name::ACCELERATORS, "GPUs in each replica"),
     (name::PROCESSES, "Processes in each replica"),
+    (name::CPU, "CPU"),
+    (name::MEMORY, "Memory"),
+    (name::ACCELERATOR_RESOURCE, "Accelerator resource"),
+    (name::SHM_SIZE, "/dev/shm size"),
+    (name::NAMESPACE, "Namespace"),
+    (name::PRIORITY_CLASS, "Priority class"),
+    (name::SERVICE_ACCOUNT, "Service account"),
+    (name::PULL_SECRETS, "Pull secrets"),
+    (name::NODE_SELECTOR, "Node selector"),
+    (name::TOLERATIONS, "Tolerations"),
+    (name::POD_LABELS, "Labels"),
     (name::WORKING_DIR, "Working directory"),
     (name::CHECKPOINT_DIR, "Checkpoint directory"),
+    (name::VOLUMES, "Volumes"),
+    (name::SECRETS, "Variables from Secrets"),
     (name::FAILOVER, "Auto Failover"),
     (name::TASK_RESTARTS, "Maximum Task Restart Attempts"),
     (name::POLICY, "Fault Tolerance Policy"),
@@ -96,9 +135,11 @@ pub fn label(name: &str) -> &str {
     LABELS.iter().find(|(field, _)| *field == name).map_or(name, |(_, label)| label)
 }
 
-/// The form's field that an error's path belongs to: `env.FOO` is shown at `env`.
+/// The form's field that an error's path belongs to: `env.FOO` is shown at `env`, `kubernetes.volumes[0].source` at
+/// `kubernetes.volumes`.
 pub fn field_of(path: &str) -> &str {
-    if path.starts_with("env.") { name::ENV } else { path }
+    let holds = |field: &&&str| path.strip_prefix(**field).is_some_and(|rest| rest.starts_with(['.', '[']));
+    [name::ENV].iter().chain(&pods::LISTS).find(holds).map_or(path, |field| *field)
 }
 
 /// A policy type in the words of the form; a custom one is chosen by its name.
@@ -188,8 +229,10 @@ impl Typed {
     /// Its directory is named by `now`: in one that an earlier demo used it would resume after the failure instead of failing.
     pub fn demo(site: &Site, now: Time) -> Self {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect();
+        let local = site.clusters.iter().find(|cluster| cluster.kind == ClusterKind::Local);
         let mut draft = JobDraft {
             name: "demo".to_owned(),
+            cluster: local.map(|cluster| cluster.name.clone()),
             command: words("python3 examples/train.py --steps 200"),
             env: [("FAIL_AT".to_owned(), "40".to_owned())].into(),
             replicas: Some(2),
@@ -236,6 +279,9 @@ impl Typed {
             (name::PORT, number(exit.0.port, exit.1.port.into())),
             (name::WAIT, number(exit.0.max_wait_seconds, exit.1.max_wait_seconds)),
         ] {
+            typed.set(field, text);
+        }
+        for (field, text) in pods::write(&draft.kubernetes) {
             typed.set(field, text);
         }
         for (switch, on) in [

@@ -97,4 +97,51 @@ impl PodOptions {
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
+
+    /// The volume that holds an absolute path of the program; none where the path is lost with the pod.
+    pub fn volume_of(&self, path: &str) -> Option<&Volume> {
+        let path = plain_path(path);
+        let holds = |volume: &&Volume| is_within(&path, &plain_path(&volume.mount_path));
+        self.volumes.iter().filter(holds).max_by_key(|volume| plain_path(&volume.mount_path).len())
+    }
+}
+
+/// A path without what says nothing: `//a/./b/` is `/a/b`.
+pub(super) fn plain_path(path: &str) -> String {
+    path.split('/')
+        .filter(|part| !matches!(*part, "" | "."))
+        .fold(String::new(), |path, part| path + "/" + part)
+}
+
+/// Whether a plain path is another or lies below it.
+pub(super) fn is_within(path: &str, other: &str) -> bool {
+    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deepest_mount_holds_a_path() {
+        let volume = |mount_path: &str| Volume {
+            mount_path: mount_path.to_owned(),
+            source: VolumeSource::Claim(mount_path.to_owned()),
+            read_only: false,
+        };
+        let options = PodOptions {
+            volumes: ["/data", "/data/deep/", "/datasets"].map(volume).to_vec(),
+            ..PodOptions::default()
+        };
+        for (path, want) in [
+            ("/data", Some("/data")),
+            ("/data/runs/1", Some("/data")),
+            ("//data/./deep/x", Some("/data/deep/")),
+            ("/dat", None),
+            ("/database", None),
+            ("/", None),
+        ] {
+            assert_eq!(options.volume_of(path).map(|volume| volume.mount_path.as_str()), want, "{path}");
+        }
+    }
 }

@@ -1,5 +1,8 @@
 //! From a draft to a valid job, or to the list of every field that is wrong.
 
+mod names;
+mod pods;
+
 use super::{
     ClusterKind, ExitCheckpoint, FaultTolerance, FaultToleranceDraft, FieldError, HEALTH_CHECKS,
     HangDetection, HealthChecks, JobDraft, JobKind, JobSpec, PolicyChoice, Site, SiteCluster, limits,
@@ -60,13 +63,29 @@ impl Checker {
         }
     }
 
-    fn path(&mut self, field: &str, given: Option<&str>) -> Option<String> {
+    fn path(&mut self, field: &str, given: Option<&str>, on: Option<ClusterKind>) -> Option<String> {
         let path = given.map(str::trim).filter(|path| !path.is_empty())?;
         self.text(field, path, limits::TEXT_CHARS);
         if path.split('/').any(|part| part == "..") {
             self.refuse(field, "must not go up with `..`; name the directory itself");
         }
+        if on == Some(ClusterKind::Kubernetes) && !path.starts_with('/') {
+            self.refuse(field, "must be absolute on Kubernetes, such as /data/run-1");
+        }
         Some(path.to_owned())
+    }
+
+    /// A variable that a job sets. Names that this refuses reach no program.
+    fn variable(&mut self, field: &str, name: &str) {
+        let mut bytes = name.bytes();
+        let good = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+            && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            && name.len() <= 256;
+        if !good {
+            self.refuse(field, "is no variable name; use letters, digits and _, at most 256, no digit first");
+        } else if name.starts_with("HOLDFAST_") || RESERVED.contains(&name) {
+            self.refuse(field, "is set by Holdfast for each process; remove it");
+        }
     }
 
     fn command(&mut self, field: &str, command: &[String]) {
@@ -127,8 +146,10 @@ impl JobDraft {
         if let Some(cluster) = cluster {
             fits(cluster, replicas, accelerators_per_replica, &mut check);
         }
-        let working_dir = check.path("working_dir", self.working_dir.as_deref());
-        let checkpoint_dir = check.path("checkpoint_dir", self.checkpoint_dir.as_deref());
+        let on = cluster.map(|cluster| cluster.kind);
+        let working_dir = check.path("working_dir", self.working_dir.as_deref(), on);
+        let checkpoint_dir = check.path("checkpoint_dir", self.checkpoint_dir.as_deref(), on);
+        let kubernetes = self.kubernetes.check(&self.env, cluster, &mut check);
         let fault_tolerance = self.fault_tolerance.check(kind, accelerators_per_replica, site, &mut check);
         if !check.errors.is_empty() {
             return Err(check.errors);
@@ -145,7 +166,7 @@ impl JobDraft {
             accelerators_per_replica,
             working_dir,
             checkpoint_dir,
-            kubernetes: self.kubernetes.clone(),
+            kubernetes,
             fault_tolerance,
         })
     }
@@ -200,18 +221,7 @@ impl JobDraft {
         for (key, value) in &self.env {
             total += key.len() + value.len();
             let field = format!("env.{}", key.chars().take(64).collect::<String>());
-            let mut bytes = key.bytes();
-            let good = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
-                && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
-                && key.len() <= 256;
-            if !good {
-                check.refuse(
-                    &field,
-                    "is no variable name; use letters, digits and _, at most 256, no digit first",
-                );
-            } else if key.starts_with("HOLDFAST_") || RESERVED.contains(&key.as_str()) {
-                check.refuse(&field, "is set by Holdfast for each process; remove it");
-            }
+            check.variable(&field, key);
             if value.contains('\0') || value.len() > limits::ARG_BYTES {
                 check.refuse(&field, format!("must hold no NUL and at most {} bytes", limits::ARG_BYTES));
             }

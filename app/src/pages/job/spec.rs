@@ -20,8 +20,8 @@ use crate::{
     console::JobView,
     error::AppError,
     forms::{
-        lines, manifest, review,
-        typed::{Typed, policy_words},
+        lines, manifest, pods, review,
+        typed::{Typed, label, policy_words},
     },
     paths,
     preferences::use_frame,
@@ -116,6 +116,15 @@ fn basics(job: &JobView) -> Vec<Setting> {
     ]
 }
 
+/// The options of the job's pods that are set.
+fn pod_options(job: &JobView) -> Vec<Setting> {
+    pods::write(&job.spec.kubernetes)
+        .into_iter()
+        .filter(|(_, text)| !text.is_empty())
+        .map(|(field, text)| setting(label(field), text, false))
+        .collect()
+}
+
 type Settings<'a> = (&'a FaultTolerance, Option<&'a FaultTolerance>);
 
 /// A setting of the Advanced Options; the default is known where the site's values are.
@@ -161,6 +170,7 @@ fn Loaded(job: JobView, site: Option<Site>, other: Other) -> impl IntoView {
     let frame = use_frame();
     let curl = manifest::command(&body, frame.origin.as_deref(), frame.signs_in());
     let like = paths::new_job_like(&job.job_id);
+    let pods = pod_options(&job);
     let environment = if job.spec.env.is_empty() {
         view! { <p class="p-4 text-ink-3">"None set."</p> }.into_any()
     } else {
@@ -183,6 +193,14 @@ fn Loaded(job: JobView, site: Option<Site>, other: Other) -> impl IntoView {
                     </SectionHead>
                     {settings("What the job runs", basics(&job))}
                 </section>
+                {(!pods.is_empty()).then(|| view! {
+                    <section aria-labelledby="pods-h">
+                        <SectionHead id="pods-h" title="Kubernetes">
+                            <span class="text-ink-3">"what is set; the rest is left to the cluster"</span>
+                        </SectionHead>
+                        {settings("What the pods are made of", pods)}
+                    </section>
+                })}
                 <section aria-labelledby="env-h">
                     <SectionHead id="env-h" title="Environment" />
                     <Panel>{environment}</Panel>
@@ -275,7 +293,7 @@ fn settings(caption: &'static str, settings: Vec<Setting>) -> AnyView {
             view! {
                 <tr>
                     <th scope="row" class="w-1/2">{s.label}</th>
-                    <td class="wrap-anywhere">
+                    <td class="wrap-anywhere whitespace-pre-line">
                         {s.value} " " {s.default.then(|| view! { <Tag text="default" /> })}
                     </td>
                 </tr>
@@ -345,6 +363,26 @@ mod tests {
             changed.contains(">7<") && changed.contains(">4<") && !changed.contains("Command"),
             "{changed}"
         );
+    }
+
+    #[test]
+    fn the_options_that_are_set_are_shown_and_compared() {
+        let mut job = samples::job(&samples::running());
+        assert!(pod_options(&job).is_empty());
+        job.spec.cluster = "gpu-a".to_owned();
+        job.spec.kubernetes.memory = Some("64Gi".to_owned());
+        job.spec.kubernetes.labels =
+            [("a", "1"), ("b", "2")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let shown: Vec<_> = pod_options(&job).into_iter().map(|s| (s.label, s.value)).collect();
+        assert_eq!(shown, [("Memory", "64Gi".to_owned()), ("Labels", "a=1\nb=2".to_owned())]);
+        let html = Owner::new().with(|| settings("What the pods are made of", pod_options(&job)).to_html());
+        assert!(html.contains("a=1\nb=2") && html.contains("whitespace-pre-line"), "{html}");
+        let mut draft = JobDraft::from(&job.spec);
+        draft.kubernetes.memory = Some("32Gi".to_owned());
+        let other = Original { job_id: samples::job_id(), draft };
+        let html = Owner::new().with(|| differences(&job, &other, &Site::default()).to_html());
+        assert!(html.contains("Memory") && html.contains("64Gi") && html.contains("32Gi"), "{html}");
+        assert!(!html.contains("Labels"), "{html}");
     }
 
     #[test]

@@ -2,7 +2,11 @@
 
 use leptos::prelude::*;
 
-use super::{KINDS, state::FormState};
+use super::{
+    KINDS,
+    kubernetes::{Cluster, PodData, PodResources},
+    state::FormState,
+};
 use crate::{
     components::{
         badge::kind_name,
@@ -10,6 +14,7 @@ use crate::{
     },
     forms::{
         new_job::allowed,
+        pods,
         review::CHECKLIST,
         typed::{label, name},
     },
@@ -71,7 +76,7 @@ pub fn Basics(form: FormState) -> impl IntoView {
                 <Text form field=name::NAME hint=|| "1 to 63 characters; need not be unique"/>
                 <Kind form/>
                 <Cluster form/>
-                <Text form field=name::IMAGE hint=|| "the local cluster uses none: it runs programs of this machine"/>
+                <Text form field=name::IMAGE hint=move || view! { <ByCluster form local="the local cluster uses none: it runs programs of this machine" kubernetes="required; what the pods run, with a tag that stays: registry.example.com/team/train:2.9"/> }/>
                 <div class="col-span-full">
                     <Text form field=name::COMMAND mono=true hint=|| "program and arguments as in a shell, without its variables and pipes; $'…' may hold \\n for a line break"/>
                 </div>
@@ -87,15 +92,20 @@ pub fn Basics(form: FormState) -> impl IntoView {
         <Part number=2 title="Resources">
             <div class=GRID>
                 <Text form field=name::REPLICAS numeric=true hint=move || view! { {allowed(name::REPLICAS)} ", the master included" <Fit form/> }/>
-                <Text form field=name::ACCELERATORS numeric=true hint=|| format!("{}; locally slots, at least one; 0 disables Job Hang Detection", allowed(name::ACCELERATORS))/>
+                <Text form field=name::ACCELERATORS numeric=true hint=move || view! {
+                    {allowed(name::ACCELERATORS)}
+                    <ByCluster form local="; locally slots, at least one; 0 disables Job Hang Detection" kubernetes="; 0 disables Job Hang Detection"/>
+                }/>
                 <Text form field=name::PROCESSES numeric=true hint=|| format!("{}; each runs the command with its own rank", allowed(name::PROCESSES))/>
             </div>
+            <PodResources form/>
         </Part>
         <Part number=3 title="Data">
             <div class=GRID>
                 <Text form field=name::CHECKPOINT_DIR mono=true hint=move || view! { <CheckpointHint form/> }/>
-                <Text form field=name::WORKING_DIR mono=true hint=|| "empty: the server's, or the image's own"/>
+                <Text form field=name::WORKING_DIR mono=true hint=move || view! { <ByCluster form local="empty: the server's own" kubernetes="empty: the image's own; else an absolute path"/> }/>
             </div>
+            <PodData form/>
             <details class="mt-3.5">
                 <summary class="w-fit min-h-6 max-sm:min-h-11 cursor-pointer underline decoration-edge underline-offset-3">"Checkpoint checklist"</summary>
                 <dl class="grid grid-cols-[10rem_1fr] max-sm:grid-cols-1 gap-x-4 gap-y-1 mt-2">
@@ -135,13 +145,6 @@ fn Kind(form: FormState) -> impl IntoView {
             })}
         </fieldset>
     }
-}
-
-#[component]
-fn Cluster(form: FormState) -> impl IntoView {
-    let choices =
-        form.site.with_value(|site| site.clusters.iter().map(|c| (c.name.clone(), c.name.clone())).collect());
-    view! { <Select form field=name::CLUSTER choices hint="where it runs"/> }
 }
 
 /// A choice of one.
@@ -185,17 +188,51 @@ fn Fit(form: FormState) -> impl IntoView {
     }
 }
 
+/// Words that depend on where the job runs.
+#[component]
+fn ByCluster(form: FormState, local: &'static str, kubernetes: &'static str) -> impl IntoView {
+    move || if form.on_kubernetes() { kubernetes } else { local }
+}
+
+/// What a checkpoint directory means for a resubmission.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// There is none.
+    Nothing,
+    /// It is in the pod's own file system.
+    WithThePod,
+    /// On a volume.
+    OnAVolume,
+    /// On this machine.
+    Here,
+}
+
 #[component]
 fn CheckpointHint(form: FormState) -> impl IntoView {
+    let kept = Memo::new(move |_| {
+        let on_kubernetes = form.on_kubernetes();
+        form.typed.with(|typed| match typed.get(name::CHECKPOINT_DIR).trim() {
+            "" => Kept::Nothing,
+            _ if !on_kubernetes => Kept::Here,
+            dir if pods::read(typed).options.volume_of(dir).is_some() => Kept::OnAVolume,
+            _ => Kept::WithThePod,
+        })
+    });
     move || {
-        if form.typed.with(|typed| typed.get(name::CHECKPOINT_DIR).trim().is_empty()) {
-            view! {
-                <span class="text-amber font-medium">"A resubmission would start at step 0: name a directory that outlives the replica."</span>
+        let (warns, words) = match kept.get() {
+            Kept::Nothing => {
+                (true, "A resubmission would start at step 0: name a directory that outlives the replica.")
             }
-            .into_any()
-        } else {
-            view! { "must outlive the replica; a local one may be below the server's data directory. Another job with the same one would go on from its checkpoints." }
-                .into_any()
-        }
+            Kept::WithThePod => (true, "Not on a volume: it is lost with the pod. Mount one there, below."),
+            Kept::OnAVolume => (
+                false,
+                "must outlive the pod. Another job with the same one would go on from its checkpoints.",
+            ),
+            Kept::Here => (
+                false,
+                "must outlive the replica; a local one may be below the server's data directory. Another job with the same one would go on from its checkpoints.",
+            ),
+        };
+        view! { <span class=if warns { "text-amber font-medium" } else { "" }>{words}</span> }
     }
 }

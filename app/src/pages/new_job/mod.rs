@@ -3,6 +3,7 @@
 
 mod advanced;
 mod basics;
+mod kubernetes;
 mod review;
 mod state;
 
@@ -127,7 +128,7 @@ fn Loaded(from: From, start: NewJobStart) -> impl IntoView {
             novalidate
             node_ref=form_ref
             on:submit=move |event| form.submit(&event)
-            class="grid grid-cols-[minmax(0,1fr)_25rem] max-xl:grid-cols-1 gap-x-12 gap-y-6 items-start mt-5"
+            class="group/form grid grid-cols-[minmax(0,1fr)_25rem] max-xl:grid-cols-1 gap-x-12 gap-y-6 items-start mt-5"
         >
             <div class="min-w-0">
                 <MovedList moved/>

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use engine::job::{FieldError, JobDraft, JobSpec, Mode, Site};
+use engine::job::{FieldError, JobDraft, JobSpec, Mode, Site, SiteCluster};
 use leptos::{ev, html, prelude::*};
 
 use crate::{
     components::field::Bound,
     forms::{
         new_job::{checked, error_of, sentence},
+        pods,
         switches::{self, Moved},
         typed::{Typed, field_of, label, name},
     },
@@ -125,6 +126,16 @@ impl FormState {
     /// The body that would create the job, while no field needs a change.
     pub fn draft(self) -> Option<JobDraft> {
         self.found.with(|found| found.as_ref().ok().map(|(draft, _)| draft.clone()))
+    }
+
+    /// The chosen cluster.
+    pub fn cluster(self) -> Option<SiteCluster> {
+        self.typed.with(|typed| self.site.with_value(|site| pods::cluster(typed, site).cloned()))
+    }
+
+    /// Whether the chosen cluster is one of Kubernetes.
+    pub fn on_kubernetes(self) -> bool {
+        self.typed.with(|typed| self.site.with_value(|site| pods::on_kubernetes(typed, site)))
     }
 
     /// A text as it was at first; later ones are the browser's.

@@ -19,6 +19,7 @@ fn site() -> Site {
         kind: ClusterKind::Kubernetes,
         max_slots_per_node: None,
         total_slots: None,
+        allows_host_paths: false,
     });
     site
 }

@@ -74,6 +74,7 @@ impl LocalConfig {
             kind: ClusterKind::Local,
             max_slots_per_node: Some(self.slots_per_node),
             total_slots: Some(self.slots_per_node.saturating_mul(self.nodes)),
+            allows_host_paths: false,
         }
     }
 }

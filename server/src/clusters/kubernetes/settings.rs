@@ -53,6 +53,7 @@ impl KubernetesSettings {
             kind: ClusterKind::Kubernetes,
             max_slots_per_node: None,
             total_slots: None,
+            allows_host_paths: self.allow_host_paths,
         }
     }
 

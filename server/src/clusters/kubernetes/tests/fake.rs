@@ -52,6 +52,7 @@ pub(super) fn spec(replicas: i64) -> JobSpec {
         kind: ClusterKind::Kubernetes,
         max_slots_per_node: None,
         total_slots: None,
+        allows_host_paths: false,
     };
     let site = Site { clusters: vec![cluster], ..Site::default() };
     let draft = JobDraft {

@@ -109,9 +109,14 @@ impl Heard {
         self.missed = self.last.is_some().then_some(0);
     }
 
-    /// What was missed, once.
-    fn caught_up(&mut self) -> Option<u64> {
-        self.missed.take()
+    /// Changes since the stream came back, while they are still those that were missed.
+    fn missed(&self) -> Option<u64> {
+        self.missed.filter(|missed| *missed > 0)
+    }
+
+    /// From now on changes are news.
+    fn caught_up(&mut self) {
+        self.missed = None;
     }
 }
 
@@ -131,6 +136,8 @@ mod browser {
         ["job", "attempt", "launch", "incident", "decision", "progress", "event", "reset", "deleted"];
     /// Events within this time are answered by one reading.
     const GATHER: Duration = Duration::from_millis(250);
+    /// What comes within this time after a stream has come back was missed before: the server tells it at once, in its own time.
+    const CATCH_UP: Duration = Duration::from_secs(5);
     /// A tab that is hidden for so long gives its connection back.
     const HIDDEN: Duration = Duration::from_secs(60);
 
@@ -138,6 +145,7 @@ mod browser {
     #[derive(Clone, Copy)]
     enum Slot {
         Gather,
+        CatchUp,
         Retry,
         Hide,
     }
@@ -162,6 +170,7 @@ mod browser {
         heard: RefCell<Heard>,
         stream: RefCell<Option<Stream>>,
         gathering: RefCell<Option<TimeoutHandle>>,
+        catching_up: RefCell<Option<TimeoutHandle>>,
         retry: RefCell<Option<TimeoutHandle>>,
         hiding: RefCell<Option<TimeoutHandle>>,
         failures: RefCell<u32>,
@@ -175,6 +184,7 @@ mod browser {
             heard: RefCell::default(),
             stream: RefCell::default(),
             gathering: RefCell::default(),
+            catching_up: RefCell::default(),
             retry: RefCell::default(),
             hiding: RefCell::default(),
             failures: RefCell::default(),
@@ -217,6 +227,7 @@ mod browser {
             let opened = self.closure(|feed, _| {
                 *feed.failures.borrow_mut() = 0;
                 feed.live.state.set(LiveState::Live);
+                feed.later(Slot::CatchUp, CATCH_UP, |feed| feed.heard.borrow_mut().caught_up());
                 // Whatever happened between the page's reading and now is read again.
                 feed.gather();
             });
@@ -256,6 +267,7 @@ mod browser {
         fn timer(&self, slot: Slot) -> &RefCell<Option<TimeoutHandle>> {
             match slot {
                 Slot::Gather => &self.gathering,
+                Slot::CatchUp => &self.catching_up,
                 Slot::Retry => &self.retry,
                 Slot::Hide => &self.hiding,
             }
@@ -265,7 +277,7 @@ mod browser {
         fn gather(self: &Rc<Self>) {
             if self.gathering.borrow().is_none() {
                 self.later(Slot::Gather, GATHER, |feed| {
-                    if let Some(missed) = feed.heard.borrow_mut().caught_up() {
+                    if let Some(missed) = feed.heard.borrow().missed() {
                         feed.live.loaded.set(missed);
                     }
                     feed.live.ticks.update(|ticks| *ticks += 1);
@@ -288,6 +300,7 @@ mod browser {
         }
 
         fn pause(&self) {
+            cancel(&self.catching_up);
             self.heard.borrow_mut().lost();
             self.live.loaded.set(0);
             self.live.state.set(LiveState::Paused);
@@ -310,7 +323,7 @@ mod browser {
 
         fn stop(&self) {
             *self.stopped.borrow_mut() = true;
-            for timer in [&self.gathering, &self.retry, &self.hiding] {
+            for timer in [&self.gathering, &self.catching_up, &self.retry, &self.hiding] {
                 cancel(timer);
             }
             self.stream.borrow_mut().take();
@@ -329,14 +342,20 @@ mod tests {
         let mut heard = Heard::default();
         assert_eq!(heard.address("/s"), "/s");
         heard.event("3.9");
-        assert_eq!((heard.address("/s").as_str(), heard.caught_up()), ("/s?last_event_id=3.9", None));
+        assert_eq!((heard.address("/s").as_str(), heard.missed()), ("/s?last_event_id=3.9", None));
         heard.lost();
+        assert_eq!(heard.missed(), None, "the server has not told anything yet");
         // The first is a repeat; 3.10 comes after 3.9 and a time after an earlier one.
         for id in ["3.9", "3.10", "4.1", "", "nonsense"] {
             heard.event(id);
         }
-        assert_eq!((heard.caught_up(), heard.caught_up()), (Some(2), None));
-        assert_eq!(heard.address("/s"), "/s?last_event_id=4.1");
+        assert_eq!(heard.missed(), Some(2));
+        heard.event("4.2");
+        assert_eq!(heard.missed(), Some(3), "told a little later");
+        heard.caught_up();
+        heard.event("4.3");
+        assert_eq!(heard.missed(), None, "this one is new");
+        assert_eq!(heard.address("/s"), "/s?last_event_id=4.3");
     }
 
     #[test]
@@ -344,7 +363,7 @@ mod tests {
         let mut heard = Heard::default();
         heard.lost();
         heard.event("1795939200000000");
-        assert_eq!(heard.caught_up(), None);
+        assert_eq!(heard.missed(), None);
     }
 
     #[test]

@@ -85,8 +85,9 @@ pub(crate) fn JobFrame() -> impl IntoView {
 #[component]
 fn Head(job: JobView, path: Memo<String>) -> impl IntoView {
     let name = job.name.clone();
-    // Nothing of this component's own: the document asks for its title once more after the page was left.
-    let title = move || format!("{name}, {}", current_tab(&path.read()));
+    // The document asks for its title once more after the page was left, in the browser and on the server.
+    let here = path.try_with_untracked(|path| current_tab(path)).unwrap_or(OVERVIEW);
+    let title = move || format!("{name}, {}", path.try_with(|path| current_tab(path)).unwrap_or(here));
     let summary = job.summary.clone();
     let tabs = tabs(&job);
     let spec = &job.spec;

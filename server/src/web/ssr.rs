@@ -27,8 +27,9 @@ use tower_http::{
 };
 
 use super::{WebState, headers, problem::Problem, rest, sessions::Who};
-use crate::serve::NAMES;
 
+/// The file of a site that tells the names of those that have a hash in theirs; `scripts/pages` leaves it there.
+pub const NAMES: &str = "hash.txt";
 /// Files whose name changes with their content.
 const FOR_EVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 /// Files that are asked for again each time, by their ETag.

@@ -364,9 +364,6 @@ async fn secret(store: &Store, now: Time) -> anyhow::Result<[u8; 32]> {
     Ok(found.secret)
 }
 
-/// The file of a site that tells the names of those that have a hash in theirs (`scripts/pages` leaves it there).
-pub(crate) const NAMES: &str = "hash.txt";
-
 /// Where the pages' files are and how they are named.
 fn site_files(settings: &Serve, address: SocketAddr) -> LeptosOptions {
     let beside = beside_us().unwrap_or_default();
@@ -377,7 +374,7 @@ fn site_files(settings: &Serve, address: SocketAddr) -> LeptosOptions {
     }
     let root = found.unwrap_or_else(|| beside.join("site"));
     // As a whole path: leptos looks for a relative one beside the program. Only fails without a working directory.
-    let names = std::path::absolute(root.join(NAMES)).unwrap_or_default();
+    let names = std::path::absolute(root.join(web::NAMES)).unwrap_or_default();
     LeptosOptions::builder()
         .output_name("holdfast")
         .site_root(root.display().to_string())

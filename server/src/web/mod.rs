@@ -1,6 +1,6 @@
 //! HTTP: the router with everything around it.
 //!
-//! From outside in: request id, numbers and time limit · headers for browsers · `Host` and origin gates · who asks · then pages,
+//! From outside in: headers for browsers · request id, numbers and time limit · `Host` and origin gates · who asks · then pages,
 //! forms, REST and streams. Agents pass beside the last three: they have secrets and limits of their own.
 
 pub mod extract;
@@ -17,7 +17,7 @@ pub mod sessions;
 mod sse;
 mod ssr;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -39,6 +39,7 @@ use tower_http::{
     },
 };
 
+pub use self::ssr::NAMES;
 use self::{guard::HostRule, idempotent::Answers, problem::Problem, rest::operations, sessions::Access};
 use crate::{config::PublicUrl, service::Service};
 
@@ -136,14 +137,20 @@ pub fn router(parts: WebParts) -> anyhow::Result<Router> {
         )
         .with_state(state);
     let rule = HostRule::new(parts.loopback, parts.public_url.as_ref());
-    Ok(people.merge(parts.agents).layer(
+    let gates = ServiceBuilder::new()
+        .layer(from_fn_with_state(rule, guard::check_host))
+        .layer(guard::csrf(parts.public_url.as_ref())?);
+    Ok(surrounded(people.merge(parts.agents).layer(gates), limits::REQUEST_TIME))
+}
+
+/// What every answer passes. The headers stand outermost, so that also one to a handler that panicked or took too long has them.
+fn surrounded(router: Router, time: Duration) -> Router {
+    router.layer(
         ServiceBuilder::new()
-            .layer(from_fn(request::surround))
-            .layer(CatchPanicLayer::custom(panicked))
             .layer(from_fn(headers::add))
-            .layer(from_fn_with_state(rule, guard::check_host))
-            .layer(guard::csrf(parts.public_url.as_ref())?),
-    ))
+            .layer(from_fn(move |request, next| request::surround(time, request, next)))
+            .layer(CatchPanicLayer::custom(panicked)),
+    )
 }
 
 /// Answers at once that the server is busy instead of letting requests pile up.
@@ -174,4 +181,30 @@ fn panicked(cause: Box<dyn std::any::Any + Send + 'static>) -> Response {
     let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| cause.downcast_ref::<String>().cloned()).unwrap_or_default();
     sessions::failed(&std::io::Error::other(format!("a handler panicked: {text}"))).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{body::Body, extract::Request};
+    use http::StatusCode;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_to_what_went_wrong_has_its_headers_too() {
+        let router = Router::new()
+            .route("/panics", get(async || -> StatusCode { panic!("a defect") }))
+            .route("/hangs", get(async || std::future::pending::<StatusCode>().await));
+        let router = surrounded(router, Duration::from_millis(20));
+        for (path, want) in
+            [("/panics", StatusCode::INTERNAL_SERVER_ERROR), ("/hangs", StatusCode::SERVICE_UNAVAILABLE)]
+        {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            let answer = router.clone().oneshot(request).await.unwrap();
+            assert_eq!(answer.status(), want, "{path}");
+            assert_eq!(answer.headers()["x-content-type-options"], "nosniff", "{path}");
+            assert!(answer.headers().contains_key("x-request-id"), "{path}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! What surrounds every request: its id, its span in the log, its numbers, its time limit.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::{
     extract::{MatchedPath, Request},
@@ -10,11 +10,11 @@ use axum::{
 use http::HeaderValue;
 use tracing::Instrument;
 
-use super::{limits, problem::Problem};
+use super::problem::Problem;
 use crate::request_id;
 
-/// Gives the request its id and its time limit, and counts it. An id the client sent is not used: it could be anything.
-pub async fn surround(request: Request, next: Next) -> Response {
+/// Gives the request its id and this time, and counts it. An id the client sent is not used: it could be anything.
+pub async fn surround(time: Duration, request: Request, next: Next) -> Response {
     let id = request_id::new();
     let method = request.method().clone();
     // The pattern, not the path: a counter for each job id would grow for ever.
@@ -25,7 +25,7 @@ pub async fn surround(request: Request, next: Next) -> Response {
     let span = tracing::debug_span!("request", id, %method, path = request.uri().path());
     let begun = Instant::now();
     let answer = request_id::within(id.clone(), async move {
-        match tokio::time::timeout(limits::REQUEST_TIME, next.run(request)).await {
+        match tokio::time::timeout(time, next.run(request)).await {
             Ok(response) => response,
             Err(_) => Problem::timed_out().into_response(),
         }

@@ -1,6 +1,9 @@
 //! Pages and their files.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, LazyLock},
+};
 
 use app::{
     console::{Console, Posted},
@@ -19,7 +22,9 @@ use axum::{
 };
 use http::{HeaderValue, Method, StatusCode, header, request::Parts};
 use leptos::{context::provide_context, nonce::use_nonce, prelude::use_context};
-use leptos_axum::{LeptosRoutes, ResponseOptions, generate_route_list, render_app_async_with_context};
+use leptos_axum::{
+    AxumRouteListing, LeptosRoutes, ResponseOptions, generate_route_list, render_app_async_with_context,
+};
 use tower::ServiceBuilder;
 use tower_http::{
     services::{ServeDir, ServeFile, fs::ServeFileSystemResponseBody},
@@ -27,8 +32,9 @@ use tower_http::{
 };
 
 use super::{WebState, headers, problem::Problem, rest, sessions::Who};
-use crate::serve::NAMES;
 
+/// The file of a site that tells the names of those that have a hash in theirs; `scripts/pages` leaves it there.
+pub const NAMES: &str = "hash.txt";
 /// Files whose name changes with their content.
 const FOR_EVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 /// Files that are asked for again each time, by their ETag.
@@ -36,11 +42,15 @@ const ASK_AGAIN: HeaderValue = HeaderValue::from_static("public, no-cache");
 /// Pages show the moment and belong to one person.
 const OWN: HeaderValue = HeaderValue::from_static("private, no-cache");
 
+/// The pages' paths, made once in a process: leptos makes them by drawing every page without its data, and as long as that
+/// takes no page of the process is given any. One that another router draws meanwhile would wait for its data for ever.
+static PATHS: LazyLock<Vec<AxumRouteListing>> = LazyLock::new(|| generate_route_list(App));
+
 /// Pages, server functions, and the files that pages load.
 pub fn router(state: &WebState) -> Router<WebState> {
     let options = state.site.clone();
     let pages = Router::new()
-        .leptos_routes_with_context(state, generate_route_list(App), context(state, None), move || {
+        .leptos_routes_with_context(state, PATHS.clone(), context(state, None), move || {
             shell(options.clone())
         })
         .layer(from_fn(sign_in_first));

@@ -133,7 +133,6 @@ fn absent(seen: &Observation) -> bool {
     *seen == Observation::Absent
 }
 
-/// Waits until a file is there and gives its text.
 /// Ends an agent as a crash would. A signal only begins that: until it is over the next server would take the agent for a living one.
 async fn kill(agent: &Process) {
     let begin = Instant::now();
@@ -144,6 +143,7 @@ async fn kill(agent: &Process) {
     }
 }
 
+/// Waits until a file is there and gives its text.
 async fn text_of(path: PathBuf) -> String {
     let begin = Instant::now();
     loop {

@@ -4,5 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends where it stands")]
 
+mod control;
 mod harness;
+mod nodes;
 mod recovery;

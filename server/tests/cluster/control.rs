@@ -36,7 +36,9 @@ async fn a_server_killed_at_any_step_loses_and_doubles_nothing() {
         world.env.push(("HOLDFAST_FAILPOINT", point.to_owned()));
         world.serve().await;
         let changes = json!({ "replicas": 1 });
-        let job = world.train(&format!("killed-{number}"), 25, &[("FAIL_AT", "12"), ("FAIL_KIND", "UNKNOWN")], changes).await;
+        let job = world
+            .train(&format!("killed-{number}"), 25, &[("FAIL_AT", "12"), ("FAIL_KIND", "UNKNOWN")], changes)
+            .await;
         world.until_down().await;
         world.serve().await;
         let chain = world.until_state(&job, "succeeded").await;

@@ -80,7 +80,8 @@ impl World {
             let listener = std::net::TcpListener::bind((address.as_str(), 0)).unwrap();
             self.base = format!("http://{}", listener.local_addr().unwrap());
         }
-        let log = fs::File::options().create(true).append(true).open(self.dir.path().join("server.log")).unwrap();
+        let log =
+            fs::File::options().create(true).append(true).open(self.dir.path().join("server.log")).unwrap();
         let child = self
             .holdfast()
             .args(["serve", "--cluster", "kubernetes", "--agent-image", "localhost/holdfast-agent:1"])
@@ -140,7 +141,8 @@ impl World {
     /// Waits until a node is ready, or until it is not.
     pub async fn until_node(&self, node: &str, ready: &str) {
         let path = r#"{.status.conditions[?(@.type=="Ready")].status}"#;
-        self.until_answer(&["get", "node", node, "-o", &format!("jsonpath={path}")], |said| said == ready).await;
+        self.until_answer(&["get", "node", node, "-o", &format!("jsonpath={path}")], |said| said == ready)
+            .await;
     }
 
     /// Asks `kubectl` until the answer is as wanted.

@@ -33,15 +33,24 @@ async fn jobs_on_a_lost_node_are_resubmitted_away_from_it_or_wait_with_the_reaso
 
     let chain = world.until(&small, "running elsewhere", |chain| steps_of(chain, 1, 0)).await;
     let [first, second] = &chain["attempts"].as_array().unwrap()[..] else { panic!("{chain:#}") };
-    assert_eq!((&first["failure_type"], &second["avoided_nodes"]), (&json!("HW_NODE"), &json!([lost])), "{chain:#}");
+    assert_eq!(
+        (&first["failure_type"], &second["avoided_nodes"]),
+        (&json!("HW_NODE"), &json!([lost])),
+        "{chain:#}"
+    );
     assert!(!nodes(second).contains(&lost.as_str()), "{chain:#}");
 
     // Its other replica noticed only that a peer was gone.
-    let chain = world.until(&wide, "waiting", |chain| chain["attempts"][1]["queue"]["text"].is_string()).await;
+    let chain =
+        world.until(&wide, "waiting", |chain| chain["attempts"][1]["queue"]["text"].is_string()).await;
     let incident = &incidents(&chain["attempts"][0])[0];
     assert_eq!(incident["failure_type"], "HW_NODE", "{incident:#}");
     assert_eq!(incident["decision"]["avoid"], json!([lost]), "{incident:#}");
-    let scheduler = |chain: &Value| chain["attempts"][1]["queue"]["text"].as_str().is_some_and(|text| text.contains("nodes are available"));
+    let scheduler = |chain: &Value| {
+        chain["attempts"][1]["queue"]["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("nodes are available"))
+    };
     world.until(&wide, "explained by the scheduler", scheduler).await;
 
     world.component(&["boot-node", &lost[1..]]);
@@ -84,7 +93,8 @@ async fn a_job_that_gives_way_to_a_more_urgent_pod_comes_back_and_costs_nothing(
         },
     });
     world.create(&urgent);
-    let chain = world.until(&job, "waiting again", |chain| chain["attempts"][1]["queue"]["text"].is_string()).await;
+    let chain =
+        world.until(&job, "waiting again", |chain| chain["attempts"][1]["queue"]["text"].is_string()).await;
     assert_eq!(chain["attempts"][1]["cause"], "preemption", "{chain:#}");
     world.kubectl(&["-n", "test-urgent", "delete", "pod", "urgent"]);
     let chain = world.until_state(&job, "succeeded").await;

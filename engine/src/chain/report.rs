@@ -77,7 +77,10 @@ impl Turn {
         if matches!(self.chain.attempt.stage, Stage::Failing(_)) {
             replica.run.stopped = true;
         } else if self.chain.attempt.is_wanted() {
-            self.place();
+            // While one of them waits, the attempt does not have its resources, whatever the others have.
+            if self.chain.attempt.replicas.iter().all(|replica| replica.ready) {
+                self.place();
+            }
             if lost && !self.is_finished(index) {
                 self.chain.attempt.replicas[index].run.stopped = true;
                 let reason = EndReason::Lost("its agent started anew, without its processes".to_owned());

@@ -269,3 +269,23 @@ fn an_agent_that_is_never_heard_fails_the_attempt_at_the_start_limit() {
     assert_eq!(incident.decision.action, Action::Resubmit);
     assert!(incident.fault.contains("worker-0 started no process within 600 s"), "{}", incident.fault);
 }
+
+#[test]
+fn an_attempt_of_which_one_replica_waits_has_not_got_its_resources() {
+    let mut world = World::new(full(2, 2));
+    let queue = Queue {
+        reason: QueueReason::Busy,
+        text: "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.".to_owned(),
+        position: None,
+        needs_nodes: None,
+        nodes: None,
+    };
+    world.give(Input::Created { task_id: world.task() }).observe(Observation::Waiting(queue.clone()));
+    world.report(0, ReportBody::Ready);
+    assert_eq!(world.state(), (State::Queued, None));
+    assert_eq!(world.attempts()[0].queue.as_ref().map(|queue| &queue.text), Some(&queue.text));
+    world.after(limits::START_SECONDS as f64 + 1.0);
+    assert!(world.incidents().is_empty(), "waiting is no failure to start");
+    world.report(1, ReportBody::Ready);
+    assert_eq!(world.state().0, State::Starting);
+}

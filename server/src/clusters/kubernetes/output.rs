@@ -6,6 +6,7 @@
 
 use std::{
     collections::HashMap,
+    error::Error,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -31,6 +32,8 @@ const FRESH: Duration = Duration::from_secs(1);
 const EACH: Duration = Duration::from_secs(30);
 /// How often it is looked for containers whose output is due.
 const LOOK: Duration = Duration::from_secs(2);
+/// Pause after a failure, as with a node that cannot be reached.
+const RETRY: Duration = Duration::from_secs(10);
 /// Outputs that are fetched at a time.
 const AT_A_TIME: usize = 8;
 /// How long fetching one may take; what has come by then is kept, and the rest comes next time.
@@ -57,6 +60,8 @@ struct Fetched {
     at: Option<Instant>,
     /// It was fetched after its container had ended, so nothing more will come.
     complete: bool,
+    /// The last try failed, and that was told.
+    failing: bool,
 }
 
 /// Why an output could not be fetched.
@@ -110,6 +115,12 @@ impl Outputs {
         };
         fetched.at = Some(Instant::now());
         fetched.complete = printing.over && matches!(result, Ok(true));
+        if let Err(error) = &result
+            && !fetched.failing
+        {
+            tracing::warn!(task = %printing.task, replica = %printing.replica, error = error as &dyn Error, "could not fetch its output; tried again");
+        }
+        fetched.failing = result.is_err();
         result.map(drop)
     }
 
@@ -161,15 +172,9 @@ impl Outputs {
     /// Fetches all that is left of an attempt before it is removed, as far as that goes in time.
     pub(super) async fn fetch_all(&self, world: &World, task: &TaskId) {
         let all = stream::iter(world.printing()).filter(|one| std::future::ready(one.task == *task));
-        let fetch_all = all.for_each_concurrent(AT_A_TIME, async |one| self.fetch_and_tell(&one).await);
+        let fetch_all = all.for_each_concurrent(AT_A_TIME, async |one| drop(self.fetch(&one).await));
         if timeout(LAST, fetch_all).await.is_err() {
             tracing::warn!(%task, "not all of its output could be kept in time");
-        }
-    }
-
-    async fn fetch_and_tell(&self, printing: &Printing) {
-        if let Err(error) = self.fetch(printing).await {
-            tracing::warn!(task = %printing.task, replica = %printing.replica, error = format!("{:#}", anyhow::Error::from(error)), "could not keep its output");
         }
     }
 
@@ -179,7 +184,7 @@ impl Outputs {
             let round = async {
                 let due = self.due(world.printing());
                 stream::iter(due)
-                    .for_each_concurrent(AT_A_TIME, async |one| self.fetch_and_tell(&one).await)
+                    .for_each_concurrent(AT_A_TIME, async |one| drop(self.fetch(&one).await))
                     .await;
                 sleep(LOOK).await;
             };
@@ -198,8 +203,12 @@ impl Outputs {
             let Some(output) = known.get(&(one.task.clone(), one.replica.clone())) else { return true };
             // One that is being fetched is not due.
             output.0.try_lock().is_ok_and(|fetched| {
-                !fetched.complete
-                    && (one.over || one.ending || fetched.at.is_none_or(|at| at.elapsed() >= EACH))
+                let pause = match (fetched.failing, one.over || one.ending) {
+                    (false, true) => Duration::ZERO,
+                    (true, true) => RETRY,
+                    (_, false) => EACH,
+                };
+                !fetched.complete && fetched.at.is_none_or(|at| at.elapsed() >= pause)
             })
         };
         all.into_iter().filter(is_due).collect()

@@ -43,10 +43,9 @@ async fn a_server_killed_at_any_step_loses_and_doubles_nothing() {
         world.serve().await;
         let chain = world.until_state(&job, "succeeded").await;
         is_as_undisturbed(&chain);
-        let alive = world.get("pytorchjobs", "{.items[*].metadata.name}");
-        assert!(!alive.contains(' '), "{point}: {alive}");
+        // What the next server is killed at is then a step of the next job.
+        world.until_nothing_is_left().await;
     }
-    world.until_nothing_is_left().await;
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
-//! Holdfast on a real Kubernetes: API server, scheduler, two kubelets and the training operator of `end2end/cluster`, real pods.
+//! Holdfast on a real Kubernetes: API server, scheduler, two kubelets, the training operator and KubeRay of `end2end/cluster`, real pods.
 //!
 //! `make test-cluster` starts the cluster and runs these within its network; elsewhere there is nothing to test against, and they say so.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends where it stands")]
 
 mod harness;
+mod ray;
 mod recovery;

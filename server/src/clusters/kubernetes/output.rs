@@ -18,10 +18,7 @@ use kube::{Api, Client, api::LogParams};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    names::CONTAINER,
-    world::{Printing, World},
-};
+use super::world::{Printing, World};
 use crate::logs::keep::{Form, KeptLog};
 
 /// Who reads a log often sees what is at most so old.
@@ -121,7 +118,7 @@ impl Outputs {
         let kept = |source| OutputError::Kept { pod: pod(), source };
         let mut log = blocking(move || KeptLog::open(dir, Form::Agent)).await.map_err(kept)?;
         let params = LogParams {
-            container: Some(CONTAINER.to_owned()),
+            container: Some(printing.container.to_owned()),
             timestamps: true,
             since_time: log.since().and_then(|at| Timestamp::from_second(at.timestamp()).ok()),
             ..LogParams::default()

@@ -22,6 +22,7 @@ fn printing(over: bool) -> Printing {
         replica: ReplicaName::new("master-0").unwrap(),
         namespace: "train".to_owned(),
         pod: "demo-master-0".to_owned(),
+        container: "pytorch",
         ending: false,
         over,
     }

@@ -34,6 +34,8 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let namespace = format!("test-{name}");
         let shared = PathBuf::from(cluster).join("shared").join(name);
+        // From an earlier run on the same cluster there may be checkpoints.
+        let _ = fs::remove_dir_all(&shared);
         fs::create_dir_all(&shared).unwrap();
         let examples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("examples");
         for file in ["train.py", "failing.py", "peers.py"] {

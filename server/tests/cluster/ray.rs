@@ -98,7 +98,9 @@ async fn a_stop_takes_the_cluster_along() {
 async fn a_lost_head_is_noticed_though_kuberay_does_not() {
     let Some(world) = World::start("ray-head").await else { return };
     let job = world.train("ray-headless", 150, &[], ray(1, json!({}))).await;
-    world.until(&job, "training", is_training).await;
+    let has_saved =
+        |chain: &Value| chain["attempts"][0]["launches"][0]["proof"]["new_checkpoint"]["ok"] == json!(true);
+    world.until(&job, "saved", has_saved).await;
     let head = world.get("pods", "{.items[?(@.metadata.labels.ray\\.io/node-type==\"head\")].metadata.name}");
     world.kubectl(&["-n", world.namespace(), "delete", "pod", &head, "--wait=false"]);
     let chain = world.until_state(&job, "succeeded").await;

@@ -94,9 +94,14 @@ impl Outputs {
     /// # Errors
     /// The API server or the disk. What was kept stays.
     pub(super) async fn fetch(&self, printing: &Printing) -> Result<(), OutputError> {
+        self.fetch_after(printing, FRESH).await
+    }
+
+    /// The same, unless that was done so short ago.
+    async fn fetch_after(&self, printing: &Printing, fresh: Duration) -> Result<(), OutputError> {
         let output = self.output(&printing.task, &printing.replica);
         let mut fetched = output.0.lock().await;
-        let is_fresh = fetched.at.is_some_and(|at| at.elapsed() < FRESH) && !printing.over;
+        let is_fresh = fetched.at.is_some_and(|at| at.elapsed() < fresh) && !printing.over;
         if fetched.complete || is_fresh {
             return Ok(());
         }
@@ -158,14 +163,16 @@ impl Outputs {
     /// Fetches all that is left of an attempt before it is removed, as far as that goes in time.
     pub(super) async fn fetch_all(&self, world: &World, task: &TaskId) {
         let all = stream::iter(world.printing()).filter(|one| std::future::ready(one.task == *task));
-        let fetch_all = all.for_each_concurrent(AT_A_TIME, async |one| self.fetch_and_tell(&one).await);
+        // The program's last words may be a moment old.
+        let fetch_all =
+            all.for_each_concurrent(AT_A_TIME, async |one| self.fetch_and_tell(&one, Duration::ZERO).await);
         if timeout(LAST, fetch_all).await.is_err() {
             tracing::warn!(%task, "not all of its output could be kept in time");
         }
     }
 
-    async fn fetch_and_tell(&self, printing: &Printing) {
-        if let Err(error) = self.fetch(printing).await {
+    async fn fetch_and_tell(&self, printing: &Printing, fresh: Duration) {
+        if let Err(error) = self.fetch_after(printing, fresh).await {
             tracing::warn!(task = %printing.task, replica = %printing.replica, error = format!("{:#}", anyhow::Error::from(error)), "could not keep its output");
         }
     }
@@ -176,7 +183,7 @@ impl Outputs {
             let round = async {
                 let due = self.due(world.printing());
                 stream::iter(due)
-                    .for_each_concurrent(AT_A_TIME, async |one| self.fetch_and_tell(&one).await)
+                    .for_each_concurrent(AT_A_TIME, async |one| self.fetch_and_tell(&one, FRESH).await)
                     .await;
                 sleep(LOOK).await;
             };

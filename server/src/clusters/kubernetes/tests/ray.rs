@@ -234,3 +234,70 @@ fn an_exit_code_is_found_in_rays_words_only() {
         assert_eq!(exit_of(message), want, "{message}");
     }
 }
+
+/// An object as KubeRay or the API server gave it, as one of ours.
+fn recorded(text: &str) -> Value {
+    let mut object: Value = serde_json::from_str(text).unwrap();
+    object["metadata"]["labels"][crate::clusters::kubernetes::names::TASK] = json!(fake::TASK);
+    object
+}
+
+macro_rules! recorded {
+    ($name:literal) => {
+        recorded(include_str!(concat!("../../../../tests/fixtures/kubernetes/", $name, ".json")))
+    };
+}
+
+#[test]
+fn what_kuberay_said_is_read() {
+    let end = |code: i64| {
+        Some(ReplicaStatus::Ended { exit: Some(Exit::from_code(code)), reason: EndReason::Exited })
+    };
+    let lost =
+        |text: &str| Some(ReplicaStatus::Ended { exit: None, reason: EndReason::Lost(text.to_owned()) });
+    let message = "the RayJob is suspended on the cluster";
+    let too_long =
+        "ValidationFailed: The RayJob metadata is invalid: RayJob name should be no more than 47 characters";
+    let invalid =
+        Some(ReplicaStatus::Ended { exit: None, reason: EndReason::StartError(too_long.to_owned()) });
+    for (object, condition, text, submitted, driver) in [
+        (recorded!("rayjob-initializing"), "Initializing", "", false, None),
+        (recorded!("rayjob-running"), "Running", "Job is currently running.", true, None),
+        (recorded!("rayjob-succeeded"), "Complete", "Job finished successfully.", true, end(0)),
+        (
+            recorded!("rayjob-stopped"),
+            "Complete",
+            "Job was intentionally stopped.",
+            true,
+            lost("the Ray job was stopped by someone else"),
+        ),
+        (recorded!("rayjob-head-deleted"), "Running", "Job is currently running.", true, None),
+        (recorded!("rayjob-suspended"), "Suspended", message, false, None),
+        (
+            recorded!("rayjob-invalid"),
+            "ValidationFailed",
+            &too_long["ValidationFailed: ".len()..],
+            false,
+            invalid,
+        ),
+    ] {
+        let seen = JobSeen::of(JobKind::RayJob, &serde_json::from_value(object).unwrap()).unwrap();
+        assert_eq!(seen.replicas, 2);
+        assert_eq!(seen.conditions, [(condition.to_owned(), text.to_owned())].into());
+        assert_eq!((seen.submitted, seen.driver), (submitted, driver), "{condition}");
+    }
+    let failed =
+        JobSeen::of(JobKind::RayJob, &serde_json::from_value(recorded!("rayjob-exit-3")).unwrap()).unwrap();
+    assert_eq!(failed.driver, end(3));
+    assert!(failed.events_of.starts_with("broken-"), "its cluster: {}", failed.events_of);
+}
+
+#[test]
+fn pods_of_a_ray_cluster_are_told_apart() {
+    let pod = |object: Value| PodSeen::of(&serde_json::from_value(object).unwrap()).unwrap();
+    let head = pod(recorded!("pod-ray-head"));
+    assert_eq!((head.kind, head.replica.unwrap().as_str()), (JobKind::RayJob, "head-0"));
+    assert_eq!(head.main, crate::clusters::kubernetes::seen::ContainerSeen::Running);
+    let worker = pod(recorded!("pod-ray-worker"));
+    assert_eq!((worker.kind, worker.replica), (JobKind::RayJob, None));
+}

@@ -5,6 +5,10 @@ use std::{
     hash::{BuildHasher, RandomState},
     io,
     net::{Ipv4Addr, SocketAddr, UdpSocket},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr as SocketName, UnixListener},
+    },
 };
 
 use engine::sync::PortOffer;
@@ -25,6 +29,20 @@ pub struct HeldPort {
     /// Bound, so that nobody else is given it; released just before the program wants it. It does not listen: an early
     /// peer is refused and tries again, instead of talking to nobody.
     _held: TcpSocket,
+    claim: Claim,
+}
+
+/// Keeps a port from the other agents of this machine (of this network namespace), also while nobody is bound to it: between its
+/// release and the program's own bind another agent, looking for a port of its own, would find it free.
+#[derive(Debug)]
+pub struct Claim(#[expect(dead_code, reason = "its name is taken as long as it is open")] UnixListener);
+
+impl Claim {
+    /// None where another agent has the port. The name is in the kernel only, so that it is gone with whoever took it.
+    fn take(port: u16) -> Option<Self> {
+        let name = SocketName::from_abstract_name(format!("holdfast-rendezvous-{port}")).ok()?;
+        UnixListener::bind_addr(&name).ok().map(Self)
+    }
 }
 
 impl HeldPort {
@@ -38,12 +56,24 @@ impl HeldPort {
         let seed = RandomState::new();
         for attempt in 0..TRIES {
             let port = LOWEST + (seed.hash_one(attempt) % u64::from(below - LOWEST)) as u16;
-            if let Ok(held) = bind(port) {
-                return Ok(Self { launch, port, _held: held });
+            if let Ok(held) = Self::of(launch, port) {
+                return Ok(held);
             }
         }
-        let held = bind(0)?;
-        Ok(Self { launch, port: held.local_addr()?.port(), _held: held })
+        Self::of(launch, 0)
+    }
+
+    /// `port` 0: one of the kernel's choice.
+    fn of(launch: u32, port: u16) -> io::Result<Self> {
+        let held = bind(port)?;
+        let port = held.local_addr()?.port();
+        let claim = Claim::take(port).ok_or(io::ErrorKind::AddrInUse)?;
+        Ok(Self { launch, port, _held: held, claim })
+    }
+
+    /// Leaves the port to the program. Other agents keep off it as long as the claim lives.
+    pub fn release(self) -> Claim {
+        self.claim
     }
 
     /// What the server is told.
@@ -92,8 +122,11 @@ mod tests {
         let offer = held.offer();
         assert_eq!(offer.launch, 4);
         assert!(TcpListener::bind((Ipv4Addr::LOCALHOST, offer.port)).is_err());
-        drop(held);
+        let claim = held.release();
         TcpListener::bind((Ipv4Addr::LOCALHOST, offer.port)).unwrap();
+        assert!(HeldPort::of(5, offer.port).is_err(), "other agents leave it to the program");
+        drop(claim);
+        assert_eq!(HeldPort::of(5, offer.port).unwrap().offer().port, offer.port);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::{
     config::Config,
-    net::HeldPort,
+    net::{Claim, HeldPort},
     outcome::Outcome,
     running::Running,
     state::{LastLaunch, State},
@@ -52,6 +52,7 @@ pub async fn run(config: Config) -> anyhow::Result<u8> {
         link,
         offer,
         held: None,
+        claim: None,
         running: None,
         outcome: Outcome::NOTHING,
         ending: false,
@@ -110,6 +111,8 @@ struct Supervisor {
     link: Link,
     offer: watch::Sender<Option<PortOffer>>,
     held: Option<HeldPort>,
+    /// Keeps the port of the launch that runs from other agents.
+    claim: Option<Claim>,
     running: Option<Running>,
     /// Of the newest launch that is over.
     outcome: Outcome,
@@ -203,7 +206,7 @@ impl Supervisor {
     fn start(&mut self, launch: Launch) {
         let number = launch.number;
         tracing::info!("launch {number} starts, rendezvous at {}:{}", launch.master_addr, launch.master_port);
-        self.held = None;
+        self.claim = self.held.take().map(HeldPort::release);
         // Remembered first: whatever happens to the agent now, this launch is not started a second time.
         let running = (0..launch.local_world_size).map(|local| launch.first_rank + local).collect();
         self.state.remember(LastLaunch { number, running, stopped: false });

@@ -23,6 +23,7 @@ pub fn hydrate() {
     use leptos::prelude::document;
 
     console_error_panic_hook::set_once();
+    parts::keep_document_path();
     wasm_bindgen_futures::spawn_local(async {
         let Some(body) = document().body() else { return };
         leptos::mount::hydrate_from_async(body, shell::App).await.forget();

@@ -102,19 +102,51 @@ part! {
 #[used]
 static ROOM: [u8; 2048] = [b'-'; 2048];
 
+/// The path of the document that the browser loaded.
+#[cfg(feature = "hydrate")]
+static DOCUMENT: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+
+/// Keeps where the document is from, before anything changes the browser's address.
+#[cfg(feature = "hydrate")]
+pub fn keep_document_path() {
+    if let Ok(path) = window().location().pathname() {
+        DOCUMENT.get_or_init(|| path);
+    }
+}
+
 /// Leads the browser to the page that was asked for as if its address had been typed: the part of it could not be had, as
-/// after an update of the server, whose parts have other names. The page that is shown stays until then.
+/// after an update of the server, whose parts have other names. The page that is shown stays until then. Where that very page is
+/// the document already, its part is really missing: the page stays as the server drew it, and the browser follows its links.
 async fn open_anew() {
     #[cfg(feature = "hydrate")]
     {
         let to = leptos_router::hooks::use_location();
-        let search = match to.search.get_untracked() {
-            search if search.is_empty() => search,
-            search => format!("?{search}"),
-        };
-        let address = format!("{}{search}{}", to.pathname.get_untracked(), to.hash.get_untracked());
-        // Fails on what is no address only.
-        let _ = window().location().set_href(&address);
+        let path = to.pathname.get_untracked();
+        if DOCUMENT.get() == Some(&path) {
+            let _ = leave_to_browser();
+        } else {
+            let search = match to.search.get_untracked() {
+                search if search.is_empty() => search,
+                search => format!("?{search}"),
+            };
+            let address = format!("{path}{search}{}", to.hash.get_untracked());
+            // Fails on what is no address only.
+            let _ = window().location().set_href(&address);
+        }
     }
     pending().await
+}
+
+/// Keeps clicks and forms from the router, which would wait for what will never be drawn.
+#[cfg(feature = "hydrate")]
+fn leave_to_browser() -> Result<(), wasm_bindgen::JsValue> {
+    use wasm_bindgen::{JsCast, closure::Closure};
+
+    let aside = Closure::<dyn Fn(web_sys::Event)>::new(|event: web_sys::Event| event.stop_propagation());
+    for what in ["click", "submit"] {
+        // On its way down to what was clicked, before anything that listens on the way up.
+        window().add_event_listener_with_callback_and_bool(what, aside.as_ref().unchecked_ref(), true)?;
+    }
+    aside.forget();
+    Ok(())
 }

@@ -40,14 +40,15 @@ impl Turn {
         let Stage::Failing(gathering) = &mut self.chain.attempt.stage else { return };
         gathering.end_last_words(self.now);
         let Stage::Failing(gathering) = &self.chain.attempt.stage else { return };
-        let (window_ends, judged) = (gathering.window_ends, gathering.judged.is_some());
-        let all_said = gathering.is_telling() && self.chain.attempt.is_quiet();
+        let quiet = self.chain.attempt.is_quiet();
+        let (due, judged) = (gathering.verdict_due(quiet), gathering.judged.is_some());
+        let all_said = gathering.is_telling() && quiet;
         let preempted = self.chain.attempt.preempted().map(str::to_owned);
         if let Some(text) = preempted.filter(|_| !judged) {
             return self.preempt(&text);
         }
         if !judged {
-            if !all_said && self.now < window_ends {
+            if !all_said && self.now < due {
                 return;
             }
             self.judge();

@@ -172,13 +172,27 @@ impl Gathering {
         !self.facts.is_empty() || self.exits.iter().any(telling)
     }
 
+    /// All that was seen followed from another failure.
+    fn only_consequences(&self) -> bool {
+        self.facts.is_empty()
+            && self.ended.is_none()
+            && self.exits.iter().all(|seen| seen.asked || seen.follows || seen.exit.is_success())
+    }
+
     /// Ends the wait for last words once somebody has said what happened, or the time for it is over.
     pub fn end_last_words(&mut self, now: Time) {
-        let only_consequences = self.facts.is_empty()
-            && self.ended.is_none()
-            && self.exits.iter().all(|seen| seen.follows || seen.exit.is_success());
-        if !only_consequences || self.last_words_until.is_some_and(|until| until <= now) {
+        if !self.only_consequences() || self.last_words_until.is_some_and(|until| until <= now) {
             self.last_words_until = None;
+        }
+    }
+
+    /// When the verdict is made with what is known by then; `quiet`: all replicas have stopped. Where only consequences were seen,
+    /// a replica that does not stop is the likely cause, and the cluster has yet to say what became of it.
+    pub fn verdict_due(&self, quiet: bool) -> Time {
+        if self.only_consequences() && !quiet {
+            self.window_ends.max(self.noticed_at.plus_seconds(limits::CAUSE_SECONDS))
+        } else {
+            self.window_ends
         }
     }
 

@@ -179,7 +179,8 @@ pub(super) fn wake_at(chain: &Chain) -> Option<Time> {
     let mut due: Vec<Option<Time>> = vec![start_due(chain)];
     if let Stage::Failing(gathering) = &attempt.stage {
         due.push(gathering.last_words_until);
-        due.push(Some(if gathering.judged.is_none() { gathering.window_ends } else { gathering.stop_ends }));
+        let judged = gathering.judged.is_some();
+        due.push(Some(if judged { gathering.stop_ends } else { gathering.verdict_due(attempt.is_quiet()) }));
     }
     if let Course::Next { not_before, .. } = &chain.course {
         due.push(Some(*not_before));

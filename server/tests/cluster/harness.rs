@@ -22,6 +22,8 @@ pub struct World {
     token: String,
     server: Option<Child>,
     base: String,
+    /// Variables of the next server that is started.
+    pub env: Vec<(&'static str, String)>,
 }
 
 impl World {
@@ -51,6 +53,7 @@ impl World {
             token: String::new(),
             server: None,
             base: String::new(),
+            env: Vec::new(),
         };
         world.kubectl(&["create", "namespace", &world.namespace.clone()]);
         world.token = world.make_token();
@@ -71,18 +74,22 @@ impl World {
         String::from_utf8(token.stdout).unwrap().trim().to_owned()
     }
 
-    /// Starts the server where pods reach it.
-    async fn serve(&mut self) {
+    /// Starts the server where pods reach it, always at the same address.
+    pub async fn serve(&mut self) {
         let address = std::env::var("HOLDFAST_TEST_CLUSTER_IP").unwrap();
-        // Agents are told the port before it is served, so it has to be known.
-        let port = std::net::TcpListener::bind((address.as_str(), 0)).unwrap().local_addr().unwrap().port();
-        self.base = format!("http://{address}:{port}");
-        let log = fs::File::create(self.dir.path().join("server.log")).unwrap();
+        if self.base.is_empty() {
+            // Agents are told the port before it is served, so it has to be known.
+            let listener = std::net::TcpListener::bind((address.as_str(), 0)).unwrap();
+            self.base = format!("http://{}", listener.local_addr().unwrap());
+        }
+        let log =
+            fs::File::options().create(true).append(true).open(self.dir.path().join("server.log")).unwrap();
         let child = self
             .holdfast()
             .args(["serve", "--cluster", "kubernetes", "--agent-image", "localhost/holdfast-agent:1"])
             .args(["--kube-namespace", &self.namespace, "--kube-allow-host-paths"])
-            .args(["--listen", &format!("{address}:{port}"), "--agent-server-url", &self.base])
+            .args(["--listen", self.base.trim_start_matches("http://"), "--agent-server-url", &self.base])
+            .envs(self.env.drain(..))
             .stderr(log)
             .stdout(Stdio::null())
             .spawn()
@@ -90,9 +97,84 @@ impl World {
         self.server = Some(child);
         let begin = Instant::now();
         while self.client.get(format!("{}/healthz", self.base)).send().await.is_err() {
+            if !self.is_up() {
+                return; // it died at a failpoint, which is what the test wants to see
+            }
             assert!(begin.elapsed() < PATIENCE, "it does not serve:\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// Whether the server lives.
+    pub fn is_up(&mut self) -> bool {
+        self.server.as_mut().is_some_and(|server| server.try_wait().unwrap().is_none())
+    }
+
+    /// Waits until the server has died by itself.
+    pub async fn until_down(&mut self) {
+        let begin = Instant::now();
+        while self.is_up() {
+            assert!(begin.elapsed() < PATIENCE, "it lives:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Ends the server without a warning.
+    pub fn kill(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+
+    /// Sends the server a signal by its name.
+    pub fn signal(&self, name: &str) {
+        let pid = self.server.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    /// Does something to a part of the cluster: `end2end/cluster/component` says what there is.
+    pub fn component(&self, args: &[&str]) {
+        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../end2end/cluster/component");
+        let output = Command::new(script).args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Waits until a node is ready, or until it is not.
+    pub async fn until_node(&self, node: &str, ready: &str) {
+        let path = r#"{.status.conditions[?(@.type=="Ready")].status}"#;
+        self.until_answer(&["get", "node", node, "-o", &format!("jsonpath={path}")], |said| said == ready)
+            .await;
+    }
+
+    /// Asks `kubectl` until the answer is as wanted.
+    pub async fn until_answer(&self, args: &[&str], wanted: impl Fn(&str) -> bool) -> String {
+        let begin = Instant::now();
+        loop {
+            let output = Command::new("kubectl").args(args).output().unwrap();
+            let answer = String::from_utf8_lossy(&output.stdout).into_owned();
+            if output.status.success() && wanted(&answer) {
+                return answer;
+            }
+            assert!(begin.elapsed() < PATIENCE, "kubectl {args:?}: {answer}\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Waits for a file in the folder that pods share.
+    pub async fn until_file(&self, name: &str) {
+        let begin = Instant::now();
+        while !self.shared.join(name).exists() {
+            assert!(begin.elapsed() < PATIENCE, "there is no {name}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Makes an object in this test's namespace.
+    pub fn create(&self, object: &Value) {
+        let file = self.dir.path().join("object.json");
+        fs::write(&file, object.to_string()).unwrap();
+        self.kubectl(&["-n", &self.namespace, "create", "-f", file.to_str().unwrap()]);
     }
 
     fn log(&self) -> String {
@@ -194,10 +276,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        if let Some(mut server) = self.server.take() {
-            let _ = server.kill();
-            let _ = server.wait();
-        }
+        self.kill();
         // What a failed test left must not disturb the next; the cluster goes with the suite.
         let _ =
             Command::new("kubectl").args(["delete", "namespace", &self.namespace, "--wait=false"]).output();

@@ -3,7 +3,13 @@
 //! `make test-cluster` starts the cluster and runs these within its network; elsewhere there is nothing to test against, and they say so.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends where it stands")]
+#![expect(
+    clippy::print_stderr,
+    reason = "whoever runs them reads why a test did not run, and what the server said"
+)]
 
+mod control;
 mod harness;
+mod nodes;
 mod ray;
 mod recovery;

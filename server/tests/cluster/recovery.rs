@@ -4,19 +4,29 @@ use serde_json::{Value, json};
 
 use crate::harness::World;
 
-fn incidents(attempt: &Value) -> &Vec<Value> {
+pub fn incidents(attempt: &Value) -> &Vec<Value> {
     attempt["incidents"].as_array().unwrap()
+}
+
+/// Whether a launch of an attempt has made steps; both count from 0.
+pub fn steps_of(chain: &Value, attempt: usize, launch: usize) -> bool {
+    chain["attempts"][attempt]["launches"][launch]["steps"].is_object()
+}
+
+/// The newest step of the newest launch.
+pub fn last_step(chain: &Value) -> Option<u64> {
+    chain["attempts"].as_array()?.last()?["launches"].as_array()?.last()?["steps"]["last"].as_u64()
 }
 
 #[tokio::test]
 async fn a_crash_is_restarted_in_the_same_pods_and_its_log_explains_it() {
     let Some(world) = World::start("in-place").await else { return };
     let job = world.train("crash", 80, &[("FAIL_AT", "30")], json!({})).await;
-    world.until(&job, "running", |chain| chain["attempts"][0]["launches"][0]["steps"].is_object()).await;
+    world.until(&job, "running", |chain| steps_of(chain, 0, 0)).await;
     let pods = world.get("pods", "{.items[*].metadata.uid}");
     assert_eq!(pods.split(' ').count(), 2, "{pods}");
     let nodes = world.get("pods", "{.items[*].spec.nodeName}");
-    world.until(&job, "restarted", |chain| chain["attempts"][0]["launches"][1]["steps"].is_object()).await;
+    world.until(&job, "restarted", |chain| steps_of(chain, 0, 1)).await;
     assert_eq!(world.get("pods", "{.items[*].metadata.uid}"), pods, "no pod is made again");
 
     let chain = world.until_state(&job, "succeeded").await;
@@ -59,7 +69,7 @@ async fn an_image_that_does_not_exist_fails_fast_with_the_kubelets_words() {
 async fn a_stop_removes_everything_and_resubmits_nothing() {
     let Some(world) = World::start("stop").await else { return };
     let job = world.train("stopped", 100_000, &[], json!({})).await;
-    world.until(&job, "running", |chain| chain["attempts"][0]["launches"][0]["steps"].is_object()).await;
+    world.until(&job, "running", |chain| steps_of(chain, 0, 0)).await;
     world.post(&format!("/jobs/{job}/stop"), &json!({})).await;
     let chain = world.until_state(&job, "stopped").await;
     assert_eq!(chain["attempts_total"], 1, "{chain:#}");
@@ -70,7 +80,7 @@ async fn a_stop_removes_everything_and_resubmits_nothing() {
 async fn a_drained_pod_is_resubmitted_and_costs_nothing() {
     let Some(world) = World::start("drain").await else { return };
     let job = world.train("drained", 150, &[], json!({})).await;
-    world.until(&job, "running", |chain| chain["attempts"][0]["launches"][0]["steps"].is_object()).await;
+    world.until(&job, "running", |chain| steps_of(chain, 0, 0)).await;
     let pod = world.get("pods", "{.items[0].metadata.name}");
     let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": pod, "namespace": "test-drain" } });
     let file = world.shared.join("eviction.json");
@@ -81,5 +91,26 @@ async fn a_drained_pod_is_resubmitted_and_costs_nothing() {
     assert_eq!(chain["attempts_total"], 2, "{chain:#}");
     assert_eq!(chain["budgets"]["task_restarts"]["used"], 0, "{chain:#}");
     assert_eq!(chain["attempts"][1]["cause"], "preemption", "{chain:#}");
+    world.until_nothing_is_left().await;
+}
+
+#[tokio::test]
+async fn a_program_that_takes_too_much_memory_is_told_apart() {
+    let Some(world) = World::start("memory").await else { return };
+    let shared = world.shared.to_str().unwrap().to_owned();
+    let grow = "import time\nheld = []\nwhile True: held.append(b'x' * 10_000_000); time.sleep(0.05)";
+    let changes = json!({
+        "replicas": 1,
+        "command": ["python3", "-c", grow],
+        "kubernetes": {
+            "memory": "128Mi",
+            "volumes": [{ "mount_path": shared, "source": { "host_path": shared } }],
+        },
+    });
+    let job = world.train("hungry", 1, &[], changes).await;
+    let chain = world.until(&job, "explained", |chain| !incidents(&chain["attempts"][0]).is_empty()).await;
+    let incident = &incidents(&chain["attempts"][0])[0];
+    assert_eq!(incident["failure_type"], "OOM_HOST", "{incident:#}");
+    world.post(&format!("/jobs/{job}/stop"), &json!({})).await;
     world.until_nothing_is_left().await;
 }

@@ -3,7 +3,7 @@ use crate::{
     failure::{
         Evidence,
         FailureType::{self, AppError, CommHang, EnvError, HwNode, NetFabric, OomGpu, OomHost, Unknown},
-        Role,
+        Phase, Role,
     },
     record::{Action, AttemptResult, Budget, ProofVerdict, Substate},
     sync::{Point, ReportBody},
@@ -297,6 +297,54 @@ fn consequence(world: &World, index: usize) -> Vec<Evidence> {
     let mut lines = world.line(index, NetFabric, "RuntimeError: Connection closed by peer");
     lines.iter_mut().for_each(|line| line.role = Role::Cascade);
     lines
+}
+
+/// Rank 1 noticed that replica 0 is gone, and stopped.
+fn only_noticed() -> World {
+    let mut world = World::new(full(2, 2));
+    let lines = consequence(world.up().steps(1, 10), 1);
+    world.exit(1, 1, lines).after(1.0);
+    assert_eq!(world.desired(0), Desired::Stop { launch: 0 });
+    world.report(1, ReportBody::Stopped).after(5.0);
+    assert!(world.incidents().is_empty(), "nobody has said what happened");
+    world
+}
+
+#[test]
+fn the_verdict_on_a_node_that_fell_silent_waits_for_the_clusters_word() {
+    let mut world = only_noticed();
+    world.after(80.0).placed(&[(0, EndReason::NodeLost("n1 is not heard".to_owned()))]);
+    let incident = &world.incidents()[0];
+    assert_eq!(
+        (incident.failure_type, incident.fingerprint.as_str()),
+        (HwNode, "HW_NODE:cluster-node-lost:")
+    );
+    assert_eq!((incident.decision.action, &incident.decision.avoid), (Action::Resubmit, &vec![node(1)]));
+}
+
+#[test]
+fn a_silent_replica_of_which_the_cluster_says_nothing_is_given_up() {
+    let mut world = only_noticed();
+    assert_eq!(world.chain.wake_at(), Some(world.now.plus_seconds(limits::CAUSE_SECONDS - 6)));
+    world.after(limits::CAUSE_SECONDS as f64 - 6.0);
+    let incident = &world.incidents()[0];
+    assert_eq!((incident.failure_type, incident.decision.action), (NetFabric, Action::Resubmit));
+    assert!(incident.decision.reason.contains("master-0 did not stop in time"), "{incident:?}");
+}
+
+#[test]
+fn the_verdict_waits_no_longer_than_the_last_replica_takes_to_stop() {
+    let mut world = only_noticed();
+    let asked = ReportBody::Exited {
+        rank: 0,
+        exit: Exit::from_code(143),
+        asked: true,
+        step: Some(10),
+        phase: Phase::Training,
+        evidence: vec![],
+    };
+    world.report(0, asked).report(0, ReportBody::Stopped);
+    assert_eq!(world.actions(), [Action::RestartInPlace]);
 }
 
 #[test]

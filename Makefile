@@ -29,7 +29,7 @@ test: ## every test that needs no Kubernetes
 	@scripts/setup test
 	@scripts/test
 
-test-cluster: ## PyTorchJobs on a real Kubernetes of two nodes, started on this machine (Linux, root, Go)
+test-cluster: ## PyTorchJobs and RayJobs on a real Kubernetes of two nodes, started on this machine (Linux, root, Go)
 	@scripts/setup cluster
 	@end2end/cluster/run
 

@@ -29,7 +29,7 @@ use crate::{
     findings::Findings,
     lines::Lines,
     log::{self, Log, Place, Stream},
-    pass::Pass,
+    pass::{Pass, Repeat},
     scan::Scanner,
 };
 
@@ -104,8 +104,8 @@ pub struct Target {
     pub ranks: Range<u32>,
     /// The log.
     pub place: Place,
-    /// Repeat it.
-    pub pass_through: bool,
+    /// Where it is repeated.
+    pub repeat: Repeat,
 }
 
 impl Capture {
@@ -122,7 +122,7 @@ impl Capture {
             stopping: AtomicBool::new(false),
         });
         let (orders, taken) = mpsc::channel();
-        let pass = if target.pass_through { Some(Pass::start(target.place.launch)?) } else { None };
+        let pass = Pass::start(target.place.launch, target.repeat)?;
         let log = Log::new(target.place);
         let reader = Reader {
             processes: Vec::new(),

@@ -5,6 +5,8 @@ use std::{ffi::OsString, fs, io, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand};
 use engine::ids::{ReplicaName, TaskId};
 
+use crate::pass::Repeat;
+
 /// Environment variables with this beginning are the agent's own; the program never sees them.
 pub const OWN_VARIABLES: &str = "HOLDFAST_AGENT_";
 /// The token where it is not in a file. No flag: arguments can be read by every user of the machine.
@@ -111,6 +113,14 @@ pub struct RunArgs {
     #[arg(long, env = "HOLDFAST_AGENT_PASS_THROUGH")]
     pass_through: bool,
 
+    /// Repeat it at the end of this file likewise; /proc/1/fd/1 is where the first process of a container prints
+    #[arg(long, env = "HOLDFAST_AGENT_PASS_THROUGH_FILE", value_name = "FILE")]
+    pass_through_file: Option<PathBuf>,
+
+    /// PROGRAM is no rank of a process group: it gets no RANK, WORLD_SIZE, MASTER_ADDR and the like
+    #[arg(long, env = "HOLDFAST_AGENT_NO_RANKS")]
+    no_ranks: bool,
+
     /// Write the agent's own log as JSON
     #[arg(long, env = "HOLDFAST_AGENT_LOG_JSON")]
     pub log_json: bool,
@@ -162,8 +172,10 @@ pub struct Config {
     pub log_limit: u64,
     /// How long a program that has ended waits for a server that is away.
     pub offline_limit: Duration,
-    /// Repeat the program's output.
-    pub pass_through: bool,
+    /// Where the program's output is repeated.
+    pub repeat: Repeat,
+    /// The program is told its rank.
+    pub ranks: bool,
     /// Program and arguments; at least one.
     pub program: Vec<OsString>,
 }
@@ -242,7 +254,8 @@ impl Config {
             log_dir: args.log_dir,
             log_limit: args.log_limit_bytes,
             offline_limit: Duration::from_secs(args.offline_limit_seconds),
-            pass_through: args.pass_through,
+            repeat: Repeat { stdout: args.pass_through, file: args.pass_through_file },
+            ranks: !args.no_ranks,
             program: args.program,
         })
     }

@@ -78,13 +78,13 @@ fn start_one(config: &Config, launch: &Launch, local: u32) -> io::Result<(i32, S
     let source = Source::new(rank, out, err)?;
     let mut command = Command::new(&config.program[0]);
     command.args(&config.program[1..]).stdin(Stdio::null()).stdout(out_writer).stderr(err_writer);
-    set_environment(&mut command, launch, local);
+    set_environment(&mut command, config, launch, local);
     tie_to_agent(&mut command);
     let child = command.spawn()?;
     Ok((child.id() as i32, source))
 }
 
-fn set_environment(command: &mut Command, launch: &Launch, local: u32) {
+fn set_environment(command: &mut Command, config: &Config, launch: &Launch, local: u32) {
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(OWN_VARIABLES.as_bytes()) {
             command.env_remove(name);
@@ -94,14 +94,17 @@ fn set_environment(command: &mut Command, launch: &Launch, local: u32) {
     if std::env::var_os("PYTHONUNBUFFERED").is_none() {
         command.env("PYTHONUNBUFFERED", "1");
     }
+    command.env("HOLDFAST_LAUNCH", launch.number.to_string());
+    if !config.ranks {
+        return;
+    }
     command
         .env("RANK", (launch.first_rank + local).to_string())
         .env("LOCAL_RANK", local.to_string())
         .env("WORLD_SIZE", launch.world_size.to_string())
         .env("LOCAL_WORLD_SIZE", launch.local_world_size.to_string())
         .env("MASTER_ADDR", &launch.master_addr)
-        .env("MASTER_PORT", launch.master_port.to_string())
-        .env("HOLDFAST_LAUNCH", launch.number.to_string());
+        .env("MASTER_PORT", launch.master_port.to_string());
 }
 
 /// The process gets a session of its own, and dies with the agent.

@@ -70,8 +70,8 @@ impl Running {
     pub fn start(launch: Launch, config: &Config, state: &State, now: Instant) -> io::Result<Self> {
         let place = Place { dir: config.log_dir.clone(), launch: launch.number, limit: config.log_limit };
         let ranks = launch.first_rank..launch.first_rank + launch.local_world_size;
-        let (replica, pass_through) = (config.replica.clone(), config.pass_through);
-        let capture = Capture::start(Target { replica, ranks, place, pass_through })?;
+        let (replica, repeat) = (config.replica.clone(), config.repeat.clone());
+        let capture = Capture::start(Target { replica, ranks, place, repeat })?;
         let all = launch::start(config, &launch);
         capture.read(all.sources);
         let mut running = Self {

@@ -35,7 +35,9 @@ test('a RayJob disables what is for PyTorch, with the reason, and gives it back'
   await expect(policy).toBeDisabled();
   await expect(policy).not.toBeChecked();
   await expect(page.getByText('RayJob uses basic mode.', { exact: false }).first()).toBeVisible();
+  await expect(field(page, 'Processes in each replica')).toBeDisabled();
   await page.getByRole('radio', { name: 'PyTorchJob', exact: true }).check();
+  await expect(field(page, 'Processes in each replica')).toBeEnabled();
   await expect(policy).toBeEnabled();
   await expect(policy).toBeChecked();
 });

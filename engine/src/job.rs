@@ -25,6 +25,8 @@ pub mod limits {
     pub const COMMAND_ARGS: usize = 512;
     /// Bytes of one argument and of one environment value.
     pub const ARG_BYTES: usize = 32 * 1024;
+    /// Bytes of a RayJob's command as the line of a shell: Ray gives it to one as a single argument, of at most 128 KiB.
+    pub const RAY_COMMAND_BYTES: usize = 120 * 1024;
     /// Bytes of a command or of an environment in total; Linux takes 128 KiB in one string and about 2 MiB in all.
     pub const TOTAL_BYTES: usize = 256 * 1024;
     /// Variables of an environment.
@@ -68,7 +70,7 @@ pub mod limits {
 }
 
 /// The kind of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum JobKind {
     /// PyTorch: a master and workers that meet at a rendezvous address.
@@ -138,9 +140,18 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// Training processes of the job.
+    /// Replicas that start the command, the first ones: all of a PyTorchJob; of a RayJob the head, where its driver runs. Ray runs the
+    /// rest of the work on the others.
+    pub fn starting_replicas(&self) -> u32 {
+        match self.kind {
+            JobKind::PyTorchJob => self.replicas,
+            JobKind::RayJob => self.replicas.min(1),
+        }
+    }
+
+    /// Processes of the job that Holdfast starts.
     pub fn world_size(&self) -> u32 {
-        self.replicas * self.processes_per_replica
+        self.starting_replicas() * self.processes_per_replica
     }
 }
 

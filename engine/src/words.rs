@@ -33,6 +33,13 @@ pub fn list(items: &[&str]) -> String {
     }
 }
 
+/// A command as the line of a POSIX shell that starts it and nothing else: every word quoted.
+pub fn shell_line<S: AsRef<str>>(command: &[S]) -> String {
+    let quoted: Vec<_> =
+        command.iter().map(|word| format!("'{}'", word.as_ref().replace('\'', r"'\''"))).collect();
+    quoted.join(" ")
+}
+
 /// A duration in its two largest units: `45 s`, `3 min`, `2 h 5 min`, `3 d 4 h`.
 pub fn duration(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
@@ -79,6 +86,17 @@ fn is_unseen(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_of_a_shell_keeps_every_word() {
+        for (command, want) in [
+            (vec!["python3", "train.py"], "'python3' 'train.py'"),
+            (vec!["sh", "-c", "echo $HOME; exit"], "'sh' '-c' 'echo $HOME; exit'"),
+            (vec!["it's", ""], r"'it'\''s' ''"),
+        ] {
+            assert_eq!(shell_line(&command), want);
+        }
+    }
 
     #[test]
     fn what_cannot_be_seen_is_found() {

@@ -80,7 +80,7 @@ pub enum LogFormat {
 pub enum ClusterChoice {
     /// Processes of this machine.
     Local,
-    /// PyTorchJobs of a Kubernetes cluster with the Kubeflow training operator.
+    /// PyTorchJobs and RayJobs of a Kubernetes cluster, with the Kubeflow training operator, KubeRay or both.
     Kubernetes,
 }
 

@@ -31,9 +31,9 @@ impl Tokens {
         self.mac(task, replica).finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The tokens of all replicas of an attempt.
+    /// The tokens of all replicas of an attempt that have an agent.
     pub fn of_attempt(&self, task: &TaskId, spec: &JobSpec) -> BTreeMap<ReplicaName, String> {
-        (0..spec.replicas)
+        (0..spec.starting_replicas())
             .map(|index| {
                 let replica = ReplicaName::of_index(spec.kind, index);
                 let token = self.of(task, &replica);

@@ -172,6 +172,24 @@ fn output_is_repeated_where_that_is_wanted() {
     });
 }
 
+#[test]
+fn a_driver_is_no_rank_and_its_output_is_repeated_in_a_file() {
+    with_server(|server| async move {
+        let file = server.dir().join("elsewhere");
+        fs::write(&file, "[before]\n").unwrap();
+        let script = "echo rank=$RANK world=$WORLD_SIZE at=$MASTER_ADDR:$MASTER_PORT launch=$HOLDFAST_LAUNCH";
+        let mut agent = server.agent(&["bash", "-c", script], |command| {
+            command.env("HOLDFAST_AGENT_PASS_THROUGH_FILE", &file).env("HOLDFAST_AGENT_NO_RANKS", "true");
+        });
+        server.run(0).await;
+        server.stopped(0).await;
+        server.want(Desired::Exit);
+        assert_eq!(agent.exit().await, 0);
+        let said = fs::read_to_string(&file).unwrap();
+        assert_eq!(said, "[before]\n[holdfast-agent] launch 0\n[rank0]: rank= world= at=: launch=0\n");
+    });
+}
+
 /// A training program as its output goes: a checkpoint, steps with their loss, an error that is caught, the end.
 const TRAINING: &str = r#"
 import os, sys, time

@@ -188,7 +188,8 @@ fn read(typed: &Typed, site: &Site) -> (JobDraft, Vec<FieldError>, pods::Read) {
         command: reader.command(),
         env: reader.env(),
         replicas: reader.whole(name::REPLICAS),
-        processes_per_replica: reader.whole(name::PROCESSES),
+        // A RayJob's command is started once; what is typed there is kept for a PyTorchJob.
+        processes_per_replica: if typed.is_ray() { None } else { reader.whole(name::PROCESSES) },
         accelerators_per_replica: reader.whole(name::ACCELERATORS),
         working_dir: reader.text(name::WORKING_DIR),
         checkpoint_dir: reader.text(name::CHECKPOINT_DIR),
@@ -232,6 +233,14 @@ mod tests {
     fn fields(typed: &Typed) -> Vec<String> {
         let errors = check(typed, &Site::default()).unwrap_err();
         errors.into_iter().map(|error| error.field).collect()
+    }
+
+    #[test]
+    fn a_rayjob_starts_its_command_once_whatever_is_typed_for_a_pytorchjob() {
+        let typed = demo_with(&[(name::KIND, "rayjob"), (name::PROCESSES, "8")]);
+        assert_eq!(fields(&typed), ["kind"], "the local cluster runs none");
+        let (draft, _, _) = read(&typed, &Site::default());
+        assert_eq!(draft.processes_per_replica, None);
     }
 
     #[test]

@@ -35,6 +35,7 @@ user admin /O=system:masters/CN=admin
 user controller-manager /CN=system:kube-controller-manager
 user scheduler /CN=system:kube-scheduler
 user training-operator /CN=training-operator
+user kuberay /CN=kuberay
 user holdfast /CN=holdfast # may do nothing until a test binds a role to it
 for n in $(seq "$nodes"); do user "node$n" "/O=system:nodes/CN=system:node:n$n" "IP:$(node_address "$n"),DNS:n$n"; done
 

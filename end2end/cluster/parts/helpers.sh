@@ -44,6 +44,28 @@ spec:
 YAML
 }
 
+# ray NAME ENTRYPOINT [LINE OF THE SPEC] : a RayJob of a head and a worker.
+ray() {
+  local container="{name: ray, image: $fake_ray_image, imagePullPolicy: Never, resources: {requests: {cpu: 50m}}}"
+  local template="{spec: {restartPolicy: Never, terminationGracePeriodSeconds: 5, containers: [$container]}}"
+  k create -f - >/dev/null <<YAML
+apiVersion: ray.io/v1
+kind: RayJob
+metadata: {name: "$1"}
+spec:
+  entrypoint: $(json "$2")
+  jobId: "$1"
+  submissionMode: HTTPMode
+  backoffLimit: 0
+  shutdownAfterJobFinishes: true
+  ttlSecondsAfterFinished: 600
+  ${3:-}
+  rayClusterSpec:
+    headGroupSpec: {rayStartParams: {dashboard-host: 0.0.0.0}, template: $template}
+    workerGroupSpecs: [{groupName: workers, replicas: 1, minReplicas: 1, maxReplicas: 1, rayStartParams: {}, template: $template}]
+YAML
+}
+
 # job NAME MASTER'S-COMMAND WORKERS'-COMMAND [WORKERS] [LINE OF THE PODS' SPEC] [LINE OF THE CONTAINER] [RUN POLICY]
 # No two pods of a job are on one node where that can be.
 job() {

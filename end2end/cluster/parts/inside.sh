@@ -84,7 +84,8 @@ components() {
   for n in $(seq "$nodes"); do "$cluster/component" boot-node "$n"; done
   "$cluster/images"
   "$cluster/parts/operator.sh"
-  say "operator ready"
+  "$cluster/parts/kuberay.sh"
+  say "operators ready"
   for n in $(seq "$nodes"); do wait_for 120 "node n$n registers" "$kubectl" get node "n$n"; done
   wait_for 120 "the nodes are ready" "$kubectl" wait --for=condition=Ready node --all --timeout=1s
   wait_for 60 "the default service account" "$kubectl" -n default get serviceaccount default

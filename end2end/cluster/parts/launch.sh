@@ -148,8 +148,14 @@ CONFIG
     --metrics-bind-address=127.0.0.1:8080 --health-probe-bind-address=127.0.0.1:8081 --webhook-server-port=9443
 }
 
+# Its probes ask Ray's own health pages with wget, which the stand-in for Ray does not have.
+kuberay() {
+  export KUBECONFIG="$pki/kuberay.kubeconfig" ENABLE_PROBES_INJECTION=false
+  exec kuberay --enable-leader-election=false --metrics-addr=127.0.0.1:8090 --health-probe-bind-address=127.0.0.1:8091
+}
+
 case "$name" in
-  etcd | coredns) "$name" ;;
+  etcd | coredns | kuberay) "$name" ;;
   kube-apiserver | kube-controller-manager | kube-scheduler | training-operator) "${name//-/_}" ;;
   containerd-[12] | kubelet-[12]) "${name%-*}" ;;
   *) die "no such component: $name" ;;

@@ -38,8 +38,14 @@ def trim(value):
         drop(value, [name for name in EVENT if value.get(name) in (None, "")])
         value["metadata"] = keep
         return value
-    templates = (value.get("spec") or {}).get("pytorchReplicaSpecs", {}).values()
-    for spec in [value.get("spec") or {}] + [replica["template"]["spec"] for replica in templates]:
+    spec = value.get("spec") or {}
+    replicas = list(spec.get("pytorchReplicaSpecs", {}).values())
+    cluster = spec.get("rayClusterSpec")
+    if cluster:
+        replicas += [cluster["headGroupSpec"], *cluster.get("workerGroupSpecs", [])]
+        # It repeats what the cluster itself says.
+        value.get("status", {}).pop("rayClusterStatus", None)
+    for spec in [spec] + [replica["template"]["spec"] for replica in replicas]:
         drop(spec, SPEC)
         for container in spec.get("containers", []) + spec.get("initContainers", []):
             drop(container, CONTAINER)

@@ -65,6 +65,9 @@ pub(super) struct Attempt {
     pub queue: Option<Queue>,
     /// By index: the first is the master.
     pub replicas: Vec<Replica>,
+    /// How many of them, the last ones, start no process of the job: the workers of a Ray cluster.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub idle: u32,
     pub launch: Launch,
     pub in_place_used: u32,
     pub hang_used: u32,
@@ -133,6 +136,10 @@ impl Run {
 
 fn is_zero(bits: &u64) -> bool {
     *bits == 0
+}
+
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 /// The current launch.
@@ -229,6 +236,7 @@ impl Attempt {
             ended_at: None,
             queue: None,
             replicas: vec![Replica::default(); spec.replicas as usize],
+            idle: spec.replicas - spec.starting_replicas(),
             launch: Launch::new(0, LaunchCause::Initial, None, history),
             in_place_used: 0,
             hang_used: 0,
@@ -254,15 +262,20 @@ impl Attempt {
         matches!(self.stage, Stage::Queued | Stage::Starting | Stage::Running)
     }
 
+    /// Those that start processes of the job, and have an agent.
+    pub fn starting(&self) -> &[Replica] {
+        &self.replicas[..self.replicas.len().saturating_sub(self.idle as usize)]
+    }
+
     /// No process of the launch is left anywhere.
     pub fn is_quiet(&self) -> bool {
-        self.replicas.iter().all(Replica::is_quiet)
+        self.starting().iter().all(Replica::is_quiet)
     }
 
     /// When its launch ended: when the last process was gone, and `now` while one may be left.
     pub fn launch_ended_at(&self, processes: u32, now: Time) -> Time {
         let launch = &self.launch;
-        let over = self.replicas.iter().all(|replica| replica.is_quiet() || replica.is_finished(processes));
+        let over = self.starting().iter().all(|replica| replica.is_quiet() || replica.is_finished(processes));
         let gone = launch.gone_by.filter(|_| over).unwrap_or(now);
         gone.max(launch.started_at.or(launch.ordered_at).unwrap_or(self.submitted_at)).min(now)
     }

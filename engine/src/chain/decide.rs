@@ -62,7 +62,7 @@ impl Turn {
         let stop_ends = gathering.stop_ends;
         let standing = standing(&self.chain);
         let need = self.needs(&judged, standing, self.now >= stop_ends);
-        let restless = self.chain.attempt.replicas.iter().filter(|replica| !replica.is_quiet()).count();
+        let restless = self.chain.attempt.starting().iter().filter(|replica| !replica.is_quiet()).count();
         let wait = (need.action == Action::RestartInPlace && restless > 0)
             .then_some((stop_ends, Refusal::StillStopping { replicas: restless as u32 }));
         let may = may(need.action, need.budget, &self.chain.intent, &standing, wait, self.now);
@@ -89,7 +89,7 @@ impl Turn {
         let name = |index: usize| attempt::name(self.chain.spec.kind, index).to_string();
         let gone = attempt.first_ended().map(|index| Refusal::ReplicaGone { replica: name(index) });
         let replica_gone = gone.or_else(|| {
-            let restless = attempt.replicas.iter().position(|replica| !replica.is_quiet());
+            let restless = attempt.starting().iter().position(|replica| !replica.is_quiet());
             restless.filter(|_| given_up).map(|index| Refusal::NotStopped { replica: name(index) })
         });
         let record = self.chain.incident.as_ref().map(|live| &live.record);

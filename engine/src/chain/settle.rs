@@ -38,13 +38,13 @@ impl Turn {
         }
         let processes = self.chain.spec.processes_per_replica;
         let attempt = &mut self.chain.attempt;
-        if attempt.replicas.iter().all(|replica| replica.is_finished(processes)) {
+        if attempt.starting().iter().all(|replica| replica.is_finished(processes)) {
             return self.succeed();
         }
         if attempt.stage != Stage::Starting {
             return;
         }
-        if attempt.launch.ordered_at.is_none() && attempt.replicas.iter().all(|replica| replica.ready) {
+        if attempt.launch.ordered_at.is_none() && attempt.starting().iter().all(|replica| replica.ready) {
             attempt.launch.ordered_at = Some(self.now);
             self.touch_launch();
         }
@@ -59,7 +59,7 @@ impl Turn {
     fn has_started(&self) -> bool {
         let (attempt, processes) = (&self.chain.attempt, self.chain.spec.processes_per_replica);
         attempt.launch.started_at.is_none()
-            && attempt.replicas.iter().all(|replica| replica.run.started || replica.is_finished(processes))
+            && attempt.starting().iter().all(|replica| replica.run.started || replica.is_finished(processes))
     }
 
     /// All processes of the launch run.
@@ -96,7 +96,7 @@ impl Turn {
     /// A launch that does not come together fails the attempt. Where the missing agent is silent nothing is known.
     fn check_start_limit(&mut self) {
         let Some(due) = start_due(&self.chain) else { return };
-        let replicas = &self.chain.attempt.replicas;
+        let replicas = self.chain.attempt.starting();
         // One that was never heard is why the others do not start.
         let unheard = replicas.iter().position(|replica| !replica.ready);
         let missing = unheard.or_else(|| replicas.iter().position(|replica| !replica.run.started));
@@ -169,7 +169,7 @@ fn start_due(chain: &Chain) -> Option<Time> {
     }
     let first = attempt.placed_at.filter(|_| attempt.launch.number == 0);
     let since = attempt.launch.ordered_at.or(first)?;
-    let heard = attempt.replicas.iter().all(|replica| replica.run.started || replica.silent.is_none());
+    let heard = attempt.starting().iter().all(|replica| replica.run.started || replica.silent.is_none());
     heard.then(|| attempt.launch.spare(since.plus_seconds(limits::START_SECONDS)))
 }
 

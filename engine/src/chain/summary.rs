@@ -159,8 +159,8 @@ fn tail(chain: &Chain, state: State, now: Time) -> String {
     match state {
         State::Queued | State::Recovering => waiting_tail(chain, now),
         State::Starting => {
-            let ready = attempt.replicas.iter().filter(|replica| replica.ready).count();
-            format!("{ready} of {} ready", words::count(chain.spec.replicas, "replica"))
+            let ready = attempt.starting().iter().filter(|replica| replica.ready).count();
+            format!("{ready} of {} ready", words::count(chain.spec.starting_replicas(), "replica"))
         }
         State::Running => match (
             chain.history.reached.filter(|_| attempt.launch.progress.last_step().is_some()),

@@ -133,6 +133,9 @@ impl JobDraft {
         }
         check.command("command", &self.command);
         self.env(&mut check);
+        if kind == JobKind::RayJob {
+            self.ray(&mut check);
+        }
         let replicas = check.count("replicas", self.replicas, 1, 1..=limits::REPLICAS, "");
         let processes_per_replica =
             check.count("processes_per_replica", self.processes_per_replica, 1, 1..=limits::PROCESSES, "");
@@ -169,6 +172,25 @@ impl JobDraft {
             kubernetes,
             fault_tolerance,
         })
+    }
+
+    /// Ray starts the command once, as its driver, by a shell.
+    fn ray(&self, check: &mut Checker) {
+        if self.processes_per_replica.is_some_and(|processes| processes > 1) {
+            check.refuse(
+                "processes_per_replica",
+                "must be 1 for a RayJob: its command is the driver, which is started once, on the head",
+            );
+        }
+        if words::shell_line(&self.command).len() > limits::RAY_COMMAND_BYTES {
+            check.refuse(
+                "command",
+                format!(
+                    "is too long for a RayJob: at most {} bytes as a line of a shell",
+                    limits::RAY_COMMAND_BYTES
+                ),
+            );
+        }
     }
 
     fn cluster<'a>(&self, site: &'a Site, kind: JobKind, check: &mut Checker) -> Option<&'a SiteCluster> {

@@ -263,11 +263,11 @@ impl Cluster for Roomy {
         Ok(())
     }
 
-    async fn delete(&self, _: &TaskId, _: bool) -> Result<(), ClusterError> {
+    async fn delete(&self, _: &TaskId, _: JobKind, _: bool) -> Result<(), ClusterError> {
         Ok(())
     }
 
-    async fn observe(&self, _: &TaskId) -> Result<Observation, ClusterError> {
+    async fn observe(&self, _: &TaskId, _: JobKind) -> Result<Observation, ClusterError> {
         let placed = |index| {
             let node = NodeName::new(format!("node-{index}")).ok()?;
             Some((replica(index), ReplicaObservation { node: Some(node), status: ReplicaStatus::Running }))

@@ -20,9 +20,9 @@ fn refuse(text: impl Into<String>) -> SyncError {
 /// Refuses what breaks a limit of the protocol or speaks for another replica.
 pub(super) fn check(request: &SyncRequest, chain: &Chain) -> Result<(), SyncError> {
     let spec = chain.spec();
-    let index = (0..spec.replicas)
+    let index = (0..spec.starting_replicas())
         .find(|index| ReplicaName::of_index(spec.kind, *index) == request.replica)
-        .ok_or_else(|| refuse(format!("the job has no replica {}", request.replica)))?;
+        .ok_or_else(|| refuse(format!("the job has no agent in a replica {}", request.replica)))?;
     let first = index * spec.processes_per_replica;
     let ranks = first..first + spec.processes_per_replica;
     if request.reports.len() > limits::REPORTS {

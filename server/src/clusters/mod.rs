@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use engine::{
     chain::{Observation, Plan},
     ids::{JobId, NodeName, ReplicaName, TaskId},
-    job::{ClusterKind, JobSpec},
+    job::{ClusterKind, JobKind, JobSpec},
 };
 use tokio::sync::mpsc;
 
@@ -28,11 +28,11 @@ pub trait Cluster: Send + Sync {
     /// [`ClusterError::Refused`] is final and nothing runs; any other error leaves it open whether the attempt exists.
     async fn create(&self, order: &Order) -> Result<(), ClusterError>;
 
-    /// Asks for the removal of everything of an attempt; an observation says when it is done. One that does not exist is a success.
-    async fn delete(&self, task: &TaskId, force: bool) -> Result<(), ClusterError>;
+    /// Asks for the removal of everything of an attempt of this kind of job; an observation says when it is done. One that does not exist is a success.
+    async fn delete(&self, task: &TaskId, kind: JobKind, force: bool) -> Result<(), ClusterError>;
 
-    /// What there is of an attempt now.
-    async fn observe(&self, task: &TaskId) -> Result<Observation, ClusterError>;
+    /// What there is of an attempt of this kind of job now.
+    async fn observe(&self, task: &TaskId, kind: JobKind) -> Result<Observation, ClusterError>;
 
     /// Brings what a replica has printed so far, the first one where none is named, to where logs are read from. A cluster whose logs are
     /// there already, or that does not have this attempt, has nothing to do.

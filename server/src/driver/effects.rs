@@ -184,7 +184,7 @@ async fn perform(
             }
             Effect::Delete { task_id, force } => {
                 Failpoint::BeforeDelete.pass();
-                cluster.delete(&task_id, force).await?;
+                cluster.delete(&task_id, chain.spec().kind, force).await?;
                 Failpoint::AfterDelete.pass();
             }
             Effect::Forget => {
@@ -208,7 +208,7 @@ async fn observe(shared: &Shared, chain: &Chain, task_id: TaskId, late: mpsc::Se
         Ok(connected) => connected,
         Err(error) => return Outcome::Unreachable(error),
     };
-    let call = async { Ok(cluster.observe(&task_id).await?) };
+    let call = async { Ok(cluster.observe(&task_id, chain.spec().kind).await?) };
     match limited(calls, call, LATE, &late).await {
         Ok(observation) => Outcome::Observed(task_id, observation),
         Err(error) => failed(error),

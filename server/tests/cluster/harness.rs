@@ -193,6 +193,11 @@ impl World {
         self.kubectl(&["-n", &self.namespace, "get", what, "-o", &format!("jsonpath={path}")])
     }
 
+    /// This test's namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     async fn answer(&self, request: reqwest::RequestBuilder) -> (u16, Value) {
         let answer = request.bearer_auth(&self.token).timeout(Duration::from_secs(30)).send().await.unwrap();
         let status = answer.status().as_u16();
@@ -258,7 +263,8 @@ impl World {
     pub async fn until_nothing_is_left(&self) {
         let begin = Instant::now();
         loop {
-            let left = self.get("pytorchjobs,pods,secrets", "{.items[*].metadata.name}");
+            let left = self
+                .get("pytorchjobs,rayjobs,rayclusters,pods,services,secrets", "{.items[*].metadata.name}");
             if left.is_empty() {
                 return;
             }

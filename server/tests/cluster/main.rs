@@ -1,4 +1,4 @@
-//! Holdfast on a real Kubernetes: API server, scheduler, two kubelets and the training operator of `end2end/cluster`, real pods.
+//! Holdfast on a real Kubernetes: API server, scheduler, two kubelets, the training operator and KubeRay of `end2end/cluster`, real pods.
 //!
 //! `make test-cluster` starts the cluster and runs these within its network; elsewhere there is nothing to test against, and they say so.
 
@@ -11,4 +11,5 @@
 mod control;
 mod harness;
 mod nodes;
+mod ray;
 mod recovery;

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use engine::{
     chain::{Observation, ReplicaObservation, ReplicaStatus},
     ids::{JobId, NodeName, TaskId},
-    job::{ClusterKind, JobSpec},
+    job::{ClusterKind, JobKind, JobSpec},
 };
 use server::clusters::{Cluster, ClusterError, Node, Order};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -135,14 +135,14 @@ impl Cluster for FileCluster {
         Ok(())
     }
 
-    async fn delete(&self, task: &TaskId, _force: bool) -> Result<(), ClusterError> {
+    async fn delete(&self, task: &TaskId, _: JobKind, _force: bool) -> Result<(), ClusterError> {
         if !self.begin()?.slow_removal {
             self.remove(task);
         }
         Ok(())
     }
 
-    async fn observe(&self, task: &TaskId) -> Result<Observation, ClusterError> {
+    async fn observe(&self, task: &TaskId, _: JobKind) -> Result<Observation, ClusterError> {
         self.begin()?;
         if !self.dir.join(task.as_str()).exists() {
             return Ok(Observation::Absent);

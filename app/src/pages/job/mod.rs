@@ -13,7 +13,10 @@ pub(crate) mod metrics;
 pub(crate) mod overview;
 pub(crate) mod spec;
 
-use engine::{job::Mode, record::State};
+use engine::{
+    job::{JobKind, Mode},
+    record::State,
+};
 use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::{
@@ -92,6 +95,11 @@ fn Head(job: JobView, path: Memo<String>) -> impl IntoView {
     let tabs = tabs(&job);
     let spec = &job.spec;
     let shape = match spec.accelerators_per_replica {
+        // Its command is started once.
+        0 if spec.kind == JobKind::RayJob => {
+            let replicas = format::plural(u64::from(spec.replicas), "replica", "replicas");
+            format!("{}, {replicas}", kind_name(spec.kind))
+        }
         0 => format!(
             "{}, {} × {}",
             kind_name(spec.kind),

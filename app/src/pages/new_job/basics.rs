@@ -54,6 +54,7 @@ pub fn Text(
     #[prop(optional)] numeric: bool,
     #[prop(optional)] mono: bool,
     #[prop(optional)] unit: Option<&'static str>,
+    #[prop(optional, into)] disabled: Signal<bool>,
     #[prop(into)] hint: ViewFn,
 ) -> impl IntoView {
     view! {
@@ -62,6 +63,7 @@ pub fn Text(
             numeric
             mono
             unit
+            disabled
             hint
         />
     }
@@ -91,12 +93,27 @@ pub fn Basics(form: FormState) -> impl IntoView {
         </Part>
         <Part number=2 title="Resources">
             <div class=GRID>
-                <Text form field=name::REPLICAS numeric=true hint=move || view! { {allowed(name::REPLICAS)} ", the master included" <Fit form/> }/>
+                <Text form field=name::REPLICAS numeric=true hint=move || view! {
+                    {allowed(name::REPLICAS)} <ByKind form pytorch=", the master included" ray=", the head included"/> <Fit form/>
+                }/>
                 <Text form field=name::ACCELERATORS numeric=true hint=move || view! {
                     {allowed(name::ACCELERATORS)}
                     <ByCluster form local="; locally slots, at least one; 0 disables Job Hang Detection" kubernetes="; 0 disables Job Hang Detection"/>
                 }/>
-                <Text form field=name::PROCESSES numeric=true hint=|| format!("{}; each runs the command with its own rank", allowed(name::PROCESSES))/>
+                <Text
+                    form
+                    field=name::PROCESSES
+                    numeric=true
+                    disabled=Signal::derive(move || form.typed.with(|typed| typed.is_ray()))
+                    hint=move || view! {
+                        {allowed(name::PROCESSES)}
+                        <ByKind
+                            form
+                            pytorch="; each runs the command with its own rank"
+                            ray="; for PyTorchJob: a RayJob's command is its driver, started once, on the head"
+                        />
+                    }
+                />
             </div>
             <PodResources form/>
         </Part>
@@ -192,6 +209,12 @@ fn Fit(form: FormState) -> impl IntoView {
 #[component]
 fn ByCluster(form: FormState, local: &'static str, kubernetes: &'static str) -> impl IntoView {
     move || if form.on_kubernetes() { kubernetes } else { local }
+}
+
+/// Words that depend on the kind of the job.
+#[component]
+fn ByKind(form: FormState, pytorch: &'static str, ray: &'static str) -> impl IntoView {
+    move || if form.typed.with(|typed| typed.is_ray()) { ray } else { pytorch }
 }
 
 /// What a checkpoint directory means for a resubmission.

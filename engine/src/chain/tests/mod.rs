@@ -3,5 +3,6 @@
 mod late;
 mod people;
 mod random;
+mod ray;
 mod recovery;
 mod watching;

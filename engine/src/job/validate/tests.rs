@@ -139,6 +139,29 @@ fn a_rayjob_takes_basic_mode_only() {
 }
 
 #[test]
+fn a_rayjobs_command_is_one_driver() {
+    let long = "a ".repeat(16_000);
+    for (command, processes, want) in [
+        (vec!["python3"], "", vec![]),
+        (vec!["python3"], r#","processes_per_replica":1"#, vec![]),
+        (vec!["python3"], r#","processes_per_replica":2"#, vec!["processes_per_replica"]),
+        (vec![long.as_str(); 4], "", vec!["command"]),
+    ] {
+        let command = serde_json::to_string(&command).unwrap();
+        let body = format!(
+            r#"{{"name":"a","kind":"rayjob","cluster":"k8s","image":"ray","replicas":3,"command":{command}{processes}}}"#
+        );
+        assert_eq!(fields(&draft(&body)), want, "{processes}");
+    }
+    let spec = draft(
+        r#"{"name":"a","kind":"rayjob","cluster":"k8s","image":"ray","command":["true"],"replicas":3}"#,
+    )
+    .validate(&site())
+    .unwrap();
+    assert_eq!((spec.starting_replicas(), spec.world_size()), (1, 1));
+}
+
+#[test]
 fn a_message_names_the_value_and_what_is_allowed() {
     let errors = draft(r#"{"name":"a","command":["true"],"fault_tolerance":{"max_task_restarts":-1}}"#)
         .validate(&site())

@@ -1,6 +1,6 @@
 //! Making and removing the objects of an attempt. Both can be repeated at any time and from any point on.
 
-use engine::ids::TaskId;
+use engine::{ids::TaskId, job::JobKind};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
     Api, Client, ResourceExt,
@@ -33,8 +33,8 @@ pub(super) struct Hands {
 }
 
 impl Hands {
-    fn jobs(&self, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), namespace, &names::pytorch_job())
+    fn jobs(&self, kind: JobKind, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &names::resource(kind))
     }
 
     fn secrets(&self, namespace: &str) -> Api<Secret> {
@@ -53,7 +53,8 @@ impl Hands {
             Ok(job) => job,
             Err(refused @ ClusterError::Refused { .. }) => {
                 // Nothing will ever own it.
-                if let Err(error) = self.delete_secret(&made.namespace, &order.plan.task_id).await {
+                let gone = self.delete_secret(&made.namespace, order.spec.kind, &order.plan.task_id).await;
+                if let Err(error) = gone {
                     tracing::warn!(task_id = %order.plan.task_id, %error, "could not remove the Secret of a refused attempt");
                 }
                 return Err(refused);
@@ -69,11 +70,11 @@ impl Hands {
         let error = match limited(secrets.create(&PostParams::default(), &made.secret)).await {
             Ok(_) => return Ok(()),
             Err(error) if error.is_already_exists() => error,
-            Err(error) => return Err(error.of_creation(&self.settings, MAKING)),
+            Err(error) => return Err(error.of_creation(&self.settings, order.spec.kind, MAKING)),
         };
         let name = names::secret_of(&order.plan.task_id);
         let found = limited(secrets.get_opt(&name)).await;
-        match found.map_err(|error| error.of_creation(&self.settings, MAKING))? {
+        match found.map_err(|error| error.of_creation(&self.settings, order.spec.kind, MAKING))? {
             Some(found) if !self.is_ours(found.labels(), &order.plan.task_id) => {
                 Err(self.conflict("Secret", &name, &made.namespace))
             }
@@ -82,38 +83,43 @@ impl Hands {
                 // From a database that has been replaced since: its tokens open nothing.
                 let params = this_one(found.uid(), DeleteParams::default());
                 absent_is_fine(limited(secrets.delete(&name, &params)).await)
-                    .map_err(|error| error.of_creation(&self.settings, MAKING))?;
-                Err(error.unreachable(&self.settings, MAKING))
+                    .map_err(|error| error.of_creation(&self.settings, order.spec.kind, MAKING))?;
+                Err(error.unreachable(&self.settings, order.spec.kind, MAKING))
             }
-            None => Err(error.unreachable(&self.settings, MAKING)),
+            None => Err(error.unreachable(&self.settings, order.spec.kind, MAKING)),
         }
     }
 
     async fn create_job(&self, order: &Order, made: &Manifest) -> Result<JobSeen, ClusterError> {
-        let jobs = self.jobs(&made.namespace);
+        let kind = order.spec.kind;
+        let jobs = self.jobs(kind, &made.namespace);
         let name = order.plan.task_id.as_str();
         let object = match limited(jobs.create(&PostParams::default(), &made.job)).await {
             Ok(object) => object,
             Err(error) if error.is_already_exists() => {
                 let found = limited(jobs.get_opt(name)).await;
-                match found.map_err(|error| error.of_creation(&self.settings, MAKING))? {
+                match found.map_err(|error| error.of_creation(&self.settings, order.spec.kind, MAKING))? {
                     Some(found) if self.is_what_was_ordered(&found, &made.job, &order.plan.task_id) => found,
-                    Some(_) => return Err(self.conflict("PyTorchJob", name, &made.namespace)),
-                    None => return Err(error.unreachable(&self.settings, MAKING)),
+                    Some(_) => return Err(self.conflict(&names::resource(kind).kind, name, &made.namespace)),
+                    None => return Err(error.unreachable(&self.settings, order.spec.kind, MAKING)),
                 }
             }
-            Err(error) => return Err(error.of_creation(&self.settings, MAKING)),
+            Err(error) => return Err(error.of_creation(&self.settings, order.spec.kind, MAKING)),
         };
-        JobSeen::of(&object).ok_or_else(|| ClusterError::Refused {
-            text: format!("the cluster changed the labels of PyTorchJob {name}; see its admission webhooks"),
+        JobSeen::of(kind, &object).ok_or_else(|| ClusterError::Refused {
+            text: format!(
+                "the cluster changed the labels of {} {name}; see its admission webhooks",
+                names::resource(kind).kind
+            ),
         })
     }
 
     /// Ties the Secret to the job, so that it goes when the job does, whoever removes that.
     async fn own_secret(&self, order: &Order, made: &Manifest, job: &JobSeen) -> Result<(), ClusterError> {
+        let resource = names::resource(order.spec.kind);
         let owner = json!({
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
             "name": order.plan.task_id,
             "uid": job.uid,
         });
@@ -122,26 +128,32 @@ impl Hands {
         let secrets = self.secrets(&made.namespace);
         let patched = limited(secrets.patch(&name, &PatchParams::default(), &patch)).await;
         // Not refused whatever the answer is: the job runs already.
-        absent_is_fine(patched).map_err(|error| error.unreachable(&self.settings, MAKING))
+        absent_is_fine(patched).map_err(|error| error.unreachable(&self.settings, order.spec.kind, MAKING))
     }
 
     /// Asks for the removal of all objects of an attempt in a namespace. Their pods go in the background; `force` does not wait for
-    /// them to end by themselves.
+    /// them to end by themselves. A RayJob stays until its cluster and all its pods are gone: so that the next attempt's cluster never
+    /// is beside them, and nobody makes pods again that were removed by force.
     pub(super) async fn delete(
         &self,
         namespace: &str,
+        kind: JobKind,
         task: &TaskId,
         force: bool,
     ) -> Result<(), ClusterError> {
-        let failed = |error: CallError| error.unreachable(&self.settings, REMOVING);
-        let jobs = self.jobs(namespace);
+        let failed = |error: CallError| error.unreachable(&self.settings, kind, REMOVING);
+        let jobs = self.jobs(kind, namespace);
+        let params = match kind {
+            JobKind::PyTorchJob => DeleteParams::background(),
+            JobKind::RayJob => DeleteParams::foreground(),
+        };
         if let Some(found) = limited(jobs.get_opt(task.as_str())).await.map_err(failed)?
             && self.is_ours(found.labels(), task)
         {
-            let params = this_one(found.uid(), DeleteParams::background());
+            let params = this_one(found.uid(), params);
             absent_is_fine(limited(jobs.delete(task.as_str(), &params)).await).map_err(failed)?;
         }
-        self.delete_secret(namespace, task).await?;
+        self.delete_secret(namespace, kind, task).await?;
         if force {
             let params = DeleteParams::background().grace_period(0);
             let list = ListParams::default().labels(&names::of_task(&self.settings.instance, task));
@@ -151,8 +163,8 @@ impl Hands {
         Ok(())
     }
 
-    async fn delete_secret(&self, namespace: &str, task: &TaskId) -> Result<(), ClusterError> {
-        let failed = |error: CallError| error.unreachable(&self.settings, REMOVING);
+    async fn delete_secret(&self, namespace: &str, kind: JobKind, task: &TaskId) -> Result<(), ClusterError> {
+        let failed = |error: CallError| error.unreachable(&self.settings, kind, REMOVING);
         let (secrets, name) = (self.secrets(namespace), names::secret_of(task));
         let Some(found) = limited(secrets.get_opt(&name)).await.map_err(failed)? else { return Ok(()) };
         if !self.is_ours(found.labels(), task) {
@@ -166,14 +178,16 @@ impl Hands {
     pub(super) async fn look(
         &self,
         namespace: &str,
+        kind: JobKind,
         task: &TaskId,
     ) -> Result<(Option<JobSeen>, Vec<PodSeen>), ClusterError> {
-        let failed = |error: CallError| error.unreachable(&self.settings, LOOKING);
-        let job = limited(self.jobs(namespace).get_opt(task.as_str())).await.map_err(failed)?;
+        let failed = |error: CallError| error.unreachable(&self.settings, kind, LOOKING);
+        let job = limited(self.jobs(kind, namespace).get_opt(task.as_str())).await.map_err(failed)?;
         let job = job.filter(|job| self.is_ours(job.labels(), task));
         let list = ListParams::default().labels(&names::of_task(&self.settings.instance, task)).limit(A_FEW);
         let pods = limited(self.pods(namespace).list(&list)).await.map_err(failed)?;
-        Ok((job.as_ref().and_then(JobSeen::of), pods.items.iter().filter_map(PodSeen::of).collect()))
+        let job = job.and_then(|job| JobSeen::of(kind, &job));
+        Ok((job, pods.items.iter().filter_map(PodSeen::of).collect()))
     }
 
     fn is_ours(&self, labels: &std::collections::BTreeMap<String, String>, task: &TaskId) -> bool {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use engine::job::JobKind;
 use kube::core::Status;
 
 use super::{queue, settings::KubernetesSettings};
@@ -54,20 +55,30 @@ impl CallError {
         matches!(self, Self::Api(status) if status.code == 409)
     }
 
-    /// What follows for an attempt that should be made.
-    pub(super) fn of_creation(self, settings: &KubernetesSettings, doing: &'static str) -> ClusterError {
+    /// What follows for an attempt of this kind of job that should be made.
+    pub(super) fn of_creation(
+        self,
+        settings: &KubernetesSettings,
+        kind: JobKind,
+        doing: &'static str,
+    ) -> ClusterError {
         match &self {
-            Self::Api(status) => match refusal(status) {
+            Self::Api(status) => match refusal(status, kind) {
                 Some(text) => ClusterError::Refused { text },
-                None => self.unreachable(settings, doing),
+                None => self.unreachable(settings, kind, doing),
             },
-            _ => self.unreachable(settings, doing),
+            _ => self.unreachable(settings, kind, doing),
         }
     }
 
-    pub(super) fn unreachable(self, settings: &KubernetesSettings, doing: &'static str) -> ClusterError {
+    pub(super) fn unreachable(
+        self,
+        settings: &KubernetesSettings,
+        kind: JobKind,
+        doing: &'static str,
+    ) -> ClusterError {
         let hint = match &self {
-            Self::Api(status) => advice(status),
+            Self::Api(status) => advice(status, Some(kind)),
             _ => None,
         };
         let error = anyhow::Error::from(self);
@@ -80,21 +91,21 @@ impl CallError {
 }
 
 /// Why the API server will never take this, in its words and with what to do; none where it may take it later.
-fn refusal(status: &Status) -> Option<String> {
+fn refusal(status: &Status, kind: JobKind) -> Option<String> {
     let words = &status.message;
     let is_final = match status.code {
         400 | 404 | 405 | 413 | 415 | 422 => true,
         403 => !queue::is_quota(words),
         _ => false,
     };
-    is_final.then(|| match advice(status) {
+    is_final.then(|| match advice(status, Some(kind)) {
         Some(advice) => format!("{words}; {advice}"),
         None => words.clone(),
     })
 }
 
-/// What to do about an answer.
-pub(super) fn advice(status: &Status) -> Option<&'static str> {
+/// What to do about an answer about jobs of this kind, or about something else.
+pub(super) fn advice(status: &Status, kind: Option<JobKind>) -> Option<&'static str> {
     let words = &status.message;
     match status.code {
         401 => Some("the credentials of --kubeconfig are not valid (any more)"),
@@ -108,9 +119,14 @@ pub(super) fn advice(status: &Status) -> Option<&'static str> {
         403 if words.contains("is being terminated") => Some("use another namespace"),
         403 => Some("give Holdfast's account the rights listed in docs/kubernetes.md"),
         404 if words.starts_with("namespaces ") => Some("make the namespace, or name another in the job"),
-        404 => Some(
-            "if the cluster does not know kubeflow.org/v1 PyTorchJob, install the Kubeflow training operator (v1.9)",
-        ),
+        404 => match kind? {
+            JobKind::PyTorchJob => Some(
+                "if the cluster does not know kubeflow.org/v1 PyTorchJob, install the Kubeflow training operator (v1.9)",
+            ),
+            JobKind::RayJob => {
+                Some("if the cluster does not know ray.io/v1 RayJob, install KubeRay (v1.1 or newer)")
+            }
+        },
         _ => None,
     }
 }
@@ -153,7 +169,7 @@ mod tests {
             ("a webhook that is away", 500, "failed calling webhook", None),
             ("a server that starts", 503, "apiserver not ready", None),
         ] {
-            let found = refusal(&status(code, words));
+            let found = refusal(&status(code, words), JobKind::PyTorchJob);
             match want {
                 None => assert_eq!(found, None, "{case}"),
                 Some(part) => {
@@ -162,5 +178,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_absent_kind_says_what_to_install() {
+        let absent = status(404, "404 page not found");
+        for (kind, want) in
+            [(JobKind::PyTorchJob, "Kubeflow training operator"), (JobKind::RayJob, "KubeRay")]
+        {
+            let text = refusal(&absent, kind).unwrap();
+            assert!(text.contains(want), "{text}");
+        }
+        assert_eq!(advice(&absent, None), None, "other things are not an operator's");
     }
 }

@@ -38,7 +38,10 @@ fn whole(number: f64) -> u32 {
 mod tests {
     use std::collections::BTreeMap;
 
-    use engine::ids::{NodeName, ReplicaName, TaskId};
+    use engine::{
+        ids::{NodeName, ReplicaName, TaskId},
+        job::JobKind,
+    };
 
     use super::*;
     use crate::clusters::kubernetes::seen::{Amounts, ContainerSeen, NodeSeen, Phase, Said};
@@ -54,10 +57,11 @@ mod tests {
 
     fn pod(node: &str, task: &str, cpu: f64, gpu: f64) -> PodSeen {
         PodSeen {
+            kind: JobKind::PyTorchJob,
             uid: String::new(),
             name: String::new(),
             task: TaskId::new(task).unwrap(),
-            replica: ReplicaName::new("master-0").unwrap(),
+            replica: Some(ReplicaName::new("master-0").unwrap()),
             node: Some(NodeName::new(node).unwrap()),
             phase: Phase::Running,
             deleting: false,

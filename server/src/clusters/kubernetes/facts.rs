@@ -17,7 +17,7 @@ use engine::{
 };
 
 use super::{
-    queue,
+    queue, ray,
     seen::{ContainerSeen, JobSeen, NodeSeen, Phase, PodSeen, Said},
 };
 
@@ -55,24 +55,12 @@ pub(super) fn observe(known: &Known, nodes: &Nodes) -> Observation {
         return Observation::Absent;
     }
     let suspended = job.as_ref().is_some_and(|job| job.is("Suspended"));
-    let mut replicas = BTreeMap::<ReplicaName, ReplicaObservation>::new();
-    for pod in pods {
-        let status = status(pod, nodes, suspended);
-        let observed = ReplicaObservation { node: pod.seen.node.clone(), status };
-        let is_over = |seen: &ReplicaObservation| matches!(seen.status, ReplicaStatus::Ended { .. });
-        match replicas.get(&pod.seen.replica) {
-            Some(earlier) if is_over(earlier) => {}
-            _ => drop(replicas.insert(pod.seen.replica.clone(), observed)),
-        }
-    }
+    let kind = job.as_ref().map(|job| job.kind).or_else(|| pods.first().map(|pod| pod.seen.kind));
+    let mut replicas = match kind.unwrap_or(JobKind::PyTorchJob) {
+        JobKind::PyTorchJob => pytorch(pods, nodes, suspended, job.as_ref()),
+        JobKind::RayJob => ray::replicas(pods, nodes, suspended, job.as_ref()),
+    };
     let Some(job) = job else { return Observation::Placed { replicas } };
-    let expected = (0..job.replicas).map(|index| ReplicaName::of_index(JobKind::PyTorchJob, index));
-    let missing: BTreeSet<_> = expected.filter(|name| !replicas.contains_key(name)).collect();
-    for name in &missing {
-        if let Some(status) = without_pod(job, replicas.is_empty()) {
-            replicas.insert(name.clone(), ReplicaObservation { node: None, status });
-        }
-    }
     let all_placed =
         replicas.len() as u64 >= u64::from(job.replicas) && replicas.values().all(|one| one.node.is_some());
     let any_ended = replicas.values().any(|one| matches!(one.status, ReplicaStatus::Ended { .. }));
@@ -82,6 +70,42 @@ pub(super) fn observe(known: &Known, nodes: &Nodes) -> Observation {
         return Observation::Placed { replicas };
     }
     Observation::Waiting(queue::why(job, known, nodes))
+}
+
+/// The replicas of a PyTorchJob.
+fn pytorch(
+    pods: &[PodKnown],
+    nodes: &Nodes,
+    suspended: bool,
+    job: Option<&JobSeen>,
+) -> BTreeMap<ReplicaName, ReplicaObservation> {
+    let mut replicas = BTreeMap::new();
+    for pod in pods {
+        let Some(name) = pod.seen.replica.clone() else { continue };
+        let status = status(pod, nodes, suspended);
+        put(&mut replicas, name, ReplicaObservation { node: pod.seen.node.clone(), status });
+    }
+    let Some(job) = job else { return replicas };
+    let expected = (0..job.replicas).map(|index| ReplicaName::of_index(JobKind::PyTorchJob, index));
+    let missing: BTreeSet<_> = expected.filter(|name| !replicas.contains_key(name)).collect();
+    for name in missing {
+        if let Some(status) = without_pod(job, replicas.is_empty()) {
+            replicas.insert(name, ReplicaObservation { node: None, status });
+        }
+    }
+    replicas
+}
+
+/// Adds what a pod shows of a replica; one that is over stays as it ended.
+pub(super) fn put(
+    replicas: &mut BTreeMap<ReplicaName, ReplicaObservation>,
+    name: ReplicaName,
+    observed: ReplicaObservation,
+) {
+    let is_over = |seen: &ReplicaObservation| matches!(seen.status, ReplicaStatus::Ended { .. });
+    if !replicas.get(&name).is_some_and(is_over) {
+        replicas.insert(name, observed);
+    }
 }
 
 /// What became of a replica of which no pod was ever seen; none while the operator may still make it.
@@ -99,7 +123,8 @@ fn ended(reason: EndReason) -> ReplicaStatus {
     ReplicaStatus::Ended { exit: None, reason }
 }
 
-fn status(pod: &PodKnown, nodes: &Nodes, suspended: bool) -> ReplicaStatus {
+/// How a pod's program is.
+pub(super) fn status(pod: &PodKnown, nodes: &Nodes, suspended: bool) -> ReplicaStatus {
     let seen = &pod.seen;
     let node = seen.node.as_ref().and_then(|name| nodes.get(name));
     let taken = || taken_away(seen, node, suspended);
@@ -145,6 +170,7 @@ fn turn_of(seen: &PodSeen) -> Option<String> {
     let (name, _) = seen.init.iter().find(|(_, container)| *container == ContainerSeen::Running)?;
     Some(match name.as_str() {
         "init-pytorch" => "waits for the name of the master to be known".to_owned(),
+        "wait-gcs-ready" => "waits for the head of the Ray cluster".to_owned(),
         name => format!("init container {name} runs"),
     })
 }
@@ -203,6 +229,11 @@ fn of_failure(seen: &PodSeen, taken: impl Fn() -> EndReason) -> ReplicaStatus {
 }
 
 /// Why a pod was taken away from its program.
+pub(super) fn taken_from(pod: &PodKnown, nodes: &Nodes, suspended: bool) -> EndReason {
+    let node = pod.seen.node.as_ref().and_then(|name| nodes.get(name));
+    taken_away(&pod.seen, node, suspended)
+}
+
 fn taken_away(seen: &PodSeen, node: Option<&NodeSeen>, suspended: bool) -> EndReason {
     if let Some(reason) = disrupted(seen, node) {
         return reason;

@@ -8,11 +8,18 @@ use kube::{
     ResourceExt,
     core::{DynamicObject, ObjectMeta},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{names, pod, settings::KubernetesSettings};
+use super::{
+    names,
+    pod::{self, Part},
+    settings::KubernetesSettings,
+};
 use crate::clusters::Order;
+
+/// How long a Ray cluster whose driver has ended stays for its output to be fetched, where nobody removes it, seconds.
+const RAY_KEPT_SECONDS: u32 = 600;
 
 /// The objects of one attempt.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,9 +33,6 @@ pub(super) struct Manifest {
 /// What an order comes to on a cluster, or why it cannot be made there.
 pub(super) fn of(order: &Order, settings: &KubernetesSettings) -> Result<Manifest, String> {
     let (spec, plan) = (&order.spec, &order.plan);
-    if spec.kind != JobKind::PyTorchJob {
-        return Err("only PyTorchJobs can be made on Kubernetes so far; use kind pytorchjob".to_owned());
-    }
     let name = plan.task_id.as_str();
     if !names::is_object_name(name) {
         return Err(format!(
@@ -39,13 +43,10 @@ pub(super) fn of(order: &Order, settings: &KubernetesSettings) -> Result<Manifes
     let mut labels = spec.kubernetes.labels.clone();
     // After the job's own, so that none of them can pretend to be another job's.
     labels.extend(marks(order, settings));
-    let template = pod::template(order, settings, &labels)?;
-    let replica_spec =
-        |replicas: u32| json!({ "replicas": replicas, "restartPolicy": "Never", "template": template });
-    let mut replica_specs = json!({ "Master": replica_spec(1) });
-    if spec.replicas > 1 {
-        replica_specs["Worker"] = replica_spec(spec.replicas - 1);
-    }
+    let body = match spec.kind {
+        JobKind::PyTorchJob => pytorch_job(order, settings, &labels)?,
+        JobKind::RayJob => ray_job(order, settings, &labels)?,
+    };
     let mut annotations = BTreeMap::from([
         (names::SPEC_HASH.to_owned(), spec_hash(order)),
         (names::JOB_NAME.to_owned(), spec.name.clone()),
@@ -54,15 +55,66 @@ pub(super) fn of(order: &Order, settings: &KubernetesSettings) -> Result<Manifes
         let avoid: Vec<_> = plan.avoid.iter().map(|node| node.as_str()).collect();
         annotations.insert(names::AVOIDED.to_owned(), avoid.join(","));
     }
-    let mut job = DynamicObject::new(name, &names::pytorch_job()).within(namespace).data(json!({
-        "spec": {
-            "runPolicy": { "backoffLimit": 0, "cleanPodPolicy": "None" },
-            "pytorchReplicaSpecs": replica_specs,
-        },
-    }));
+    let mut job =
+        DynamicObject::new(name, &names::resource(spec.kind)).within(namespace).data(json!({ "spec": body }));
     *job.labels_mut() = labels;
     *job.annotations_mut() = annotations;
     Ok(Manifest { namespace: namespace.to_owned(), secret: secret(order, settings, namespace), job })
+}
+
+/// What a PyTorchJob says beside its metadata.
+fn pytorch_job(
+    order: &Order,
+    settings: &KubernetesSettings,
+    labels: &BTreeMap<String, String>,
+) -> Result<Value, String> {
+    let template = pod::template(order, Part::PyTorch, settings, labels)?;
+    let replica_spec =
+        |replicas: u32| json!({ "replicas": replicas, "restartPolicy": "Never", "template": template });
+    let mut replica_specs = json!({ "Master": replica_spec(1) });
+    if order.spec.replicas > 1 {
+        replica_specs["Worker"] = replica_spec(order.spec.replicas - 1);
+    }
+    Ok(json!({
+        "runPolicy": { "backoffLimit": 0, "cleanPodPolicy": "None" },
+        "pytorchReplicaSpecs": replica_specs,
+    }))
+}
+
+/// What a RayJob says beside its metadata: a cluster of its own, and the attempt's task ID as submission ID.
+fn ray_job(
+    order: &Order,
+    settings: &KubernetesSettings,
+    labels: &BTreeMap<String, String>,
+) -> Result<Value, String> {
+    let template = |part| pod::template(order, part, settings, labels);
+    let mut cluster = json!({
+        "headGroupSpec": {
+            "rayStartParams": { "dashboard-host": "0.0.0.0" },
+            "template": template(Part::RayHead)?,
+        },
+    });
+    if order.spec.replicas > 1 {
+        let workers = order.spec.replicas - 1;
+        cluster["workerGroupSpecs"] = json!([{
+            "groupName": "workers",
+            "replicas": workers,
+            "minReplicas": workers,
+            "maxReplicas": workers,
+            "rayStartParams": {},
+            "template": template(Part::RayWorker)?,
+        }]);
+    }
+    Ok(json!({
+        "entrypoint": pod::entrypoint(order, settings),
+        "jobId": order.plan.task_id,
+        "submissionMode": "HTTPMode",
+        "backoffLimit": 0,
+        // We remove the whole job as soon as its end is known. Where this server is away, the cluster lets go of its nodes by itself.
+        "shutdownAfterJobFinishes": true,
+        "ttlSecondsAfterFinished": RAY_KEPT_SECONDS,
+        "rayClusterSpec": cluster,
+    }))
 }
 
 /// What makes an object ours, and this attempt's.

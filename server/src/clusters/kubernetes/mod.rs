@@ -1,5 +1,5 @@
-//! A Kubernetes cluster with the Kubeflow training operator: an attempt is a `kubeflow.org/v1 PyTorchJob` and a Secret with the tokens of
-//! its agents.
+//! A Kubernetes cluster with the Kubeflow training operator, KubeRay or both: an attempt is a `kubeflow.org/v1 PyTorchJob` or a
+//! `ray.io/v1 RayJob`, and a Secret with the tokens of its agents.
 //!
 //! Its truth is in the cluster. What is remembered here is what the watches have shown, so that looking at ten thousand attempts costs
 //! the API server nothing, and the last states of pods that are gone. Before the first full list, and while a watch fails, nothing is
@@ -11,11 +11,13 @@
 //! watch, world    lists and watches; what they showed     calls, memory
 //! output          what containers print                   calls, files
 //! seen            the API server's objects -> facts       pure
-//! facts, queue    facts -> what there is, why it waits    pure
+//! facts, ray      facts -> what there is                  pure
+//! queue           facts -> why it waits                   pure
 //! capacity        facts -> nodes and their slots          pure
 //! ```
 //!
-//! The operator's own retries are off (`restartPolicy: Never`, `backoffLimit: 0`): the driver decides.
+//! The operators' own retries are off (`restartPolicy: Never`, `backoffLimit: 0`): the driver decides. A RayJob is submitted over HTTP by
+//! KubeRay itself, so there is no submitter that could try again either, and nothing runs beside the Ray cluster.
 
 mod act;
 mod answers;
@@ -31,6 +33,7 @@ mod output;
 mod pod;
 mod quantity;
 mod queue;
+mod ray;
 mod seen;
 mod settings;
 mod watch;
@@ -116,9 +119,9 @@ impl Kubernetes {
     }
 
     /// Waits for the first lists of a server that has just begun, so that it does not call its cluster out of reach meanwhile.
-    async fn begun(&self, task: &TaskId) {
+    async fn begun(&self, task: &TaskId, kind: JobKind) {
         for _ in 0..FIRST_LISTS_LOOKS {
-            if !self.world.is_beginning(&self.namespaces_of(task)) {
+            if !self.world.is_beginning(kind, &self.namespaces_of(task)) {
                 return;
             }
             tokio::time::sleep(FIRST_LISTS_PAUSE).await;
@@ -126,9 +129,9 @@ impl Kubernetes {
     }
 
     /// That the watches show nothing of an attempt is a hint only: they may be behind.
-    async fn look(&self, task: &TaskId) -> Result<Observation, ClusterError> {
+    async fn look(&self, task: &TaskId, kind: JobKind) -> Result<Observation, ClusterError> {
         for namespace in &self.settings().namespaces {
-            let (job, pods) = self.hands.look(namespace, task).await?;
+            let (job, pods) = self.hands.look(namespace, kind, task).await?;
             if job.is_none() && pods.is_empty() {
                 continue;
             }
@@ -161,32 +164,32 @@ impl Cluster for Arc<Kubernetes> {
         Ok(())
     }
 
-    async fn delete(&self, task: &TaskId, force: bool) -> Result<(), ClusterError> {
+    async fn delete(&self, task: &TaskId, kind: JobKind, force: bool) -> Result<(), ClusterError> {
         self.outputs.fetch_all(&self.world, task).await;
         for namespace in self.namespaces_of(task) {
-            self.hands.delete(&namespace, task, force).await?;
+            self.hands.delete(&namespace, kind, task, force).await?;
         }
         self.world.changed(task);
         Ok(())
     }
 
-    async fn observe(&self, task: &TaskId) -> Result<Observation, ClusterError> {
-        self.begun(task).await;
+    async fn observe(&self, task: &TaskId, kind: JobKind) -> Result<Observation, ClusterError> {
+        self.begun(task, kind).await;
         let now = Instant::now();
-        if let Some(why) = self.world.blind(&self.namespaces_of(task), now) {
+        if let Some(why) = self.world.blind(kind, &self.namespaces_of(task), now) {
             return Err(self.unreachable("looking at an attempt", anyhow::anyhow!(why)));
         }
         let (known, nodes) = self.world.known(task, now);
         match facts::observe(&known, &nodes) {
-            Observation::Absent => self.look(task).await,
+            Observation::Absent => self.look(task, kind).await,
             seen => Ok(seen),
         }
     }
 
     async fn fetch_output(&self, task: &TaskId, replica: Option<&ReplicaName>) -> Result<(), ClusterError> {
-        let replica = replica.cloned().unwrap_or_else(|| ReplicaName::of_index(JobKind::PyTorchJob, 0));
         let printing = self.world.printing();
-        let wanted = printing.iter().find(|one| one.task == *task && one.replica == replica);
+        let mut of_task = printing.iter().filter(|one| one.task == *task);
+        let wanted = of_task.find(|one| replica.map_or_else(|| one.is_first(), |name| one.replica == *name));
         let Some(wanted) = wanted else { return Ok(()) };
         self.outputs.fetch(wanted).await.map_err(|why| self.unreachable("fetching output", why))
     }

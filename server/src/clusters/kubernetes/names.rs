@@ -1,6 +1,6 @@
 //! How Holdfast's objects on a cluster are named and marked.
 
-use engine::ids::TaskId;
+use engine::{ids::TaskId, job::JobKind};
 use kube::core::{ApiResource, GroupVersionKind};
 
 /// The installation that made an object.
@@ -23,17 +23,34 @@ pub(super) const REPLICA_TYPE: &str = "training.kubeflow.org/replica-type";
 /// The training operator's label: from 0 in each type.
 pub(super) const REPLICA_INDEX: &str = "training.kubeflow.org/replica-index";
 
+/// KubeRay's label: `head` or `worker`.
+pub(super) const RAY_NODE_TYPE: &str = "ray.io/node-type";
+
 /// The container of the program; the training operator asks for this name.
 pub(super) const CONTAINER: &str = "pytorch";
+/// The container of a Ray cluster's pod.
+pub(super) const RAY_CONTAINER: &str = "ray";
 /// The longest name of a job: the operators make `<name>-worker-<n>` and more of it.
 pub(super) const NAME_CHARS: usize = 47;
 
-/// `kubeflow.org/v1 PyTorchJob`.
-pub(super) fn pytorch_job() -> ApiResource {
-    ApiResource::from_gvk_with_plural(
-        &GroupVersionKind::gvk("kubeflow.org", "v1", "PyTorchJob"),
-        "pytorchjobs",
-    )
+/// Kinds of jobs, each an operator's.
+pub(super) const KINDS: [JobKind; 2] = [JobKind::PyTorchJob, JobKind::RayJob];
+
+/// The operator's object of a job: `kubeflow.org/v1 PyTorchJob`, `ray.io/v1 RayJob`.
+pub(super) fn resource(kind: JobKind) -> ApiResource {
+    let (group, name, plural) = match kind {
+        JobKind::PyTorchJob => ("kubeflow.org", "PyTorchJob", "pytorchjobs"),
+        JobKind::RayJob => ("ray.io", "RayJob", "rayjobs"),
+    };
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", name), plural)
+}
+
+/// Who makes the pods of a job.
+pub(super) fn operator(kind: JobKind) -> &'static str {
+    match kind {
+        JobKind::PyTorchJob => "the training operator",
+        JobKind::RayJob => "KubeRay",
+    }
 }
 
 /// The Secret with the tokens of an attempt's agents.

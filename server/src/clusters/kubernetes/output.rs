@@ -19,10 +19,7 @@ use kube::{Api, Client, api::LogParams};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    names::CONTAINER,
-    world::{Printing, World},
-};
+use super::world::{Printing, World};
 use crate::logs::keep::{Form, KeptLog};
 
 /// Who reads a log often sees what is at most so old.
@@ -102,9 +99,14 @@ impl Outputs {
     /// # Errors
     /// The API server or the disk. What was kept stays.
     pub(super) async fn fetch(&self, printing: &Printing) -> Result<(), OutputError> {
+        self.fetch_after(printing, FRESH).await
+    }
+
+    /// The same, unless that was done so short ago.
+    async fn fetch_after(&self, printing: &Printing, fresh: Duration) -> Result<(), OutputError> {
         let output = self.output(&printing.task, &printing.replica);
         let mut fetched = output.0.lock().await;
-        let is_fresh = fetched.at.is_some_and(|at| at.elapsed() < FRESH) && !printing.over;
+        let is_fresh = fetched.at.is_some_and(|at| at.elapsed() < fresh) && !printing.over;
         if fetched.complete || is_fresh {
             return Ok(());
         }
@@ -132,7 +134,7 @@ impl Outputs {
         let kept = |source| OutputError::Kept { pod: pod(), source };
         let mut log = blocking(move || KeptLog::open(dir, Form::Agent)).await.map_err(kept)?;
         let params = LogParams {
-            container: Some(CONTAINER.to_owned()),
+            container: Some(printing.container.to_owned()),
             timestamps: true,
             since_time: log.since().and_then(|at| Timestamp::from_second(at.timestamp()).ok()),
             ..LogParams::default()
@@ -172,7 +174,10 @@ impl Outputs {
     /// Fetches all that is left of an attempt before it is removed, as far as that goes in time.
     pub(super) async fn fetch_all(&self, world: &World, task: &TaskId) {
         let all = stream::iter(world.printing()).filter(|one| std::future::ready(one.task == *task));
-        let fetch_all = all.for_each_concurrent(AT_A_TIME, async |one| drop(self.fetch(&one).await));
+        // The program's last words may be a moment old.
+        let fetch_all = all.for_each_concurrent(AT_A_TIME, async |one| {
+            drop(self.fetch_after(&one, Duration::ZERO).await);
+        });
         if timeout(LAST, fetch_all).await.is_err() {
             tracing::warn!(%task, "not all of its output could be kept in time");
         }

@@ -1,18 +1,22 @@
-//! The pod template of an attempt. Pure.
+//! The pod templates of an attempt. Pure.
 //!
 //! The user's image stays as it is: an init container copies the agent into an empty directory of the pod, and the agent starts the
-//! program. Each pod sees the token of its own replica only.
+//! program. Each pod sees the token of its own replica only. Of a Ray cluster the head alone has an agent, which Ray starts with the
+//! job's command; what the containers start with is KubeRay's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::{
     chain::limits,
-    job::{Toleration, Volume, VolumeSource},
+    ids::ReplicaName,
+    job::{JobKind, Toleration, Volume, VolumeSource},
+    words,
 };
 use serde_json::{Map, Value, json};
 
 use super::{
-    names::{self, CONTAINER},
+    names,
+    seen::container_of,
     settings::{AgentSource, KubernetesSettings},
 };
 use crate::clusters::Order;
@@ -35,21 +39,48 @@ const INSTALL_MEMORY: &str = "64Mi";
 /// would have the kubelet evict the pod.
 const LOG_LIMIT_BYTES: u32 = 64 << 20;
 
-/// The template of all replicas, or why a job cannot have one here.
+/// What a pod is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// A replica of a PyTorchJob.
+    PyTorch,
+    /// The head of a Ray cluster, where the driver runs.
+    RayHead,
+    /// A worker of one.
+    RayWorker,
+}
+
+impl Part {
+    fn kind(self) -> JobKind {
+        match self {
+            Self::PyTorch => JobKind::PyTorchJob,
+            Self::RayHead | Self::RayWorker => JobKind::RayJob,
+        }
+    }
+
+    fn has_agent(self) -> bool {
+        self != Self::RayWorker
+    }
+}
+
+/// The template of the replicas of one part, or why a job cannot have one here.
 pub(super) fn template(
     order: &Order,
+    part: Part,
     settings: &KubernetesSettings,
     labels: &BTreeMap<String, String>,
 ) -> Result<Value, String> {
     let (spec, options) = (&order.spec, &order.spec.kubernetes);
     let image = spec.image.as_ref().ok_or("image is missing; Kubernetes needs one")?;
-    let (volumes, mounts) = volumes(order, settings)?;
+    let (volumes, mounts) = volumes(order, part, settings)?;
     let mut container = Map::new();
     let mut set = |name: &str, value: Value| drop(container.insert(name.to_owned(), value));
-    set("name", json!(CONTAINER));
+    set("name", json!(container_of(part.kind())));
     set("image", json!(image));
-    set("command", json!(command(order, settings)));
-    set("env", env(order, settings)?);
+    if part == Part::PyTorch {
+        set("command", json!(command(order, settings)));
+    }
+    set("env", env(order, part, settings)?);
     set("volumeMounts", json!(mounts));
     set("resources", resources(order, settings));
     if let Some(dir) = &spec.working_dir {
@@ -58,7 +89,9 @@ pub(super) fn template(
     let mut pod = Map::new();
     let mut set = |name: &str, value: Value| drop(pod.insert(name.to_owned(), value));
     set("containers", json!([container]));
-    if let AgentSource::Image(image) = &settings.agent {
+    if let AgentSource::Image(image) = &settings.agent
+        && part.has_agent()
+    {
         set("initContainers", json!([installer(image)]));
     }
     set("volumes", json!(volumes));
@@ -97,13 +130,27 @@ fn installer(image: &str) -> Value {
     })
 }
 
-fn command(order: &Order, settings: &KubernetesSettings) -> Vec<String> {
+/// The agent's command, up to where the program follows.
+fn agent(settings: &KubernetesSettings) -> [String; 3] {
     let agent = match &settings.agent {
         AgentSource::Image(_) => format!("{HOME}/holdfast-agent"),
         AgentSource::InImage(path) => path.clone(),
     };
-    let own = [agent, "run".to_owned(), "--".to_owned()];
-    own.into_iter().chain(order.spec.command.iter().map(|arg| literal(arg))).collect()
+    [agent, "run".to_owned(), "--".to_owned()]
+}
+
+fn command(order: &Order, settings: &KubernetesSettings) -> Vec<String> {
+    agent(settings).into_iter().chain(order.spec.command.iter().map(|arg| literal(arg))).collect()
+}
+
+/// What Ray has a shell start as the driver, on the head. Ray gives it a working directory of its own, so the job's is said.
+pub(super) fn entrypoint(order: &Order, settings: &KubernetesSettings) -> String {
+    let start: Vec<_> = agent(settings).into_iter().chain(order.spec.command.iter().cloned()).collect();
+    let start = format!("exec {}", words::shell_line(&start));
+    match &order.spec.working_dir {
+        Some(dir) => format!("cd {} && {start}", words::shell_line(&[dir])),
+        None => start,
+    }
 }
 
 /// A text that the kubelet leaves as it is: it would put variables in the place of `$(NAME)` and make `$$` one `$`.
@@ -111,30 +158,59 @@ fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }
 
-fn env(order: &Order, settings: &KubernetesSettings) -> Result<Value, String> {
-    let (spec, plan) = (&order.spec, &order.plan);
-    let field = |name: &str, path: String| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } });
+fn field(name: &str, path: &str) -> Value {
+    json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } })
+}
+
+fn value(name: &str, value: &str) -> Value {
+    json!({ "name": name, "value": value })
+}
+
+/// What the agent is told. A variable can only use those before it.
+fn agent_env(order: &Order, part: Part, settings: &KubernetesSettings) -> Vec<Value> {
     let label = |name: &str| format!("metadata.labels['{name}']");
-    let value = |name: &str, value: &str| json!({ "name": name, "value": value });
-    // A variable can only use those before it.
-    let replica = "$(HOLDFAST_AGENT_REPLICA_TYPE)-$(HOLDFAST_AGENT_REPLICA_INDEX)";
-    let mut own = vec![
-        field("HOLDFAST_AGENT_REPLICA_TYPE", label(names::REPLICA_TYPE)),
-        field("HOLDFAST_AGENT_REPLICA_INDEX", label(names::REPLICA_INDEX)),
+    let head = ReplicaName::of_index(JobKind::RayJob, 0);
+    let (mut own, replica) = match part {
+        Part::PyTorch => (
+            vec![
+                field("HOLDFAST_AGENT_REPLICA_TYPE", &label(names::REPLICA_TYPE)),
+                field("HOLDFAST_AGENT_REPLICA_INDEX", &label(names::REPLICA_INDEX)),
+            ],
+            "$(HOLDFAST_AGENT_REPLICA_TYPE)-$(HOLDFAST_AGENT_REPLICA_INDEX)",
+        ),
+        Part::RayHead => (
+            vec![
+                // Ray keeps a driver's output to itself; where the head's first process prints, the cluster keeps it.
+                value("HOLDFAST_AGENT_PASS_THROUGH_FILE", "/proc/1/fd/1"),
+                value("HOLDFAST_AGENT_NO_RANKS", "true"),
+            ],
+            head.as_str(),
+        ),
+        Part::RayWorker => return Vec::new(),
+    };
+    own.extend([
         value("HOLDFAST_AGENT_REPLICA", replica),
-        field("HOLDFAST_AGENT_ADDRESS", "status.podIP".to_owned()),
+        field("HOLDFAST_AGENT_ADDRESS", "status.podIP"),
         value("HOLDFAST_AGENT_SERVER", &literal(&settings.server_url)),
-        value("HOLDFAST_AGENT_TASK_ID", plan.task_id.as_str()),
+        value("HOLDFAST_AGENT_TASK_ID", order.plan.task_id.as_str()),
         value("HOLDFAST_AGENT_TOKEN_FILE", TOKEN_FILE),
         value("HOLDFAST_AGENT_STATE_DIR", &format!("{HOME}/state")),
         value("HOLDFAST_AGENT_LOG_DIR", &format!("{HOME}/logs")),
         value("HOLDFAST_AGENT_LOG_LIMIT_BYTES", &LOG_LIMIT_BYTES.to_string()),
         value("HOLDFAST_AGENT_PASS_THROUGH", "true"),
+        value("HOLDFAST_REPLICA", replica),
+    ]);
+    own
+}
+
+fn env(order: &Order, part: Part, settings: &KubernetesSettings) -> Result<Value, String> {
+    let (spec, plan) = (&order.spec, &order.plan);
+    let mut own = agent_env(order, part, settings);
+    own.extend([
         value("HOLDFAST_JOB_ID", order.job_id.as_str()),
         value("HOLDFAST_TASK_ID", plan.task_id.as_str()),
-        value("HOLDFAST_REPLICA", replica),
         value("HOLDFAST_ATTEMPT", &plan.number.to_string()),
-    ];
+    ]);
     if let Some(previous) = &plan.previous_task_id {
         own.push(value("HOLDFAST_PREVIOUS_TASK_ID", previous.as_str()));
     }
@@ -171,22 +247,26 @@ fn resources(order: &Order, settings: &KubernetesSettings) -> Value {
 }
 
 /// Volumes of the pod and where the program's container sees them.
-fn volumes(order: &Order, settings: &KubernetesSettings) -> Result<(Vec<Value>, Vec<Value>), String> {
-    let secret = names::secret_of(&order.plan.task_id);
-    let mut volumes = vec![
-        json!({ "name": HOME_VOLUME, "emptyDir": {} }),
+fn volumes(
+    order: &Order,
+    part: Part,
+    settings: &KubernetesSettings,
+) -> Result<(Vec<Value>, Vec<Value>), String> {
+    let (mut volumes, mut mounts) = (Vec::new(), Vec::new());
+    if part.has_agent() {
+        let secret = names::secret_of(&order.plan.task_id);
+        volumes.push(json!({ "name": HOME_VOLUME, "emptyDir": {} }));
         // Inside the container only: whoever the program runs as must be able to read it.
-        json!({ "name": TOKEN_VOLUME, "secret": { "secretName": secret, "defaultMode": 0o444 } }),
-    ];
-    let mut mounts = vec![
-        json!({ "name": HOME_VOLUME, "mountPath": HOME }),
-        json!({
+        volumes
+            .push(json!({ "name": TOKEN_VOLUME, "secret": { "secretName": secret, "defaultMode": 0o444 } }));
+        mounts.push(json!({ "name": HOME_VOLUME, "mountPath": HOME }));
+        mounts.push(json!({
             "name": TOKEN_VOLUME,
             "mountPath": TOKEN_FILE,
             "subPathExpr": "$(HOLDFAST_AGENT_REPLICA)",
             "readOnly": true,
-        }),
-    ];
+        }));
+    }
     if let Some(size) = &order.spec.kubernetes.shm_size {
         volumes.push(json!({ "name": SHM_VOLUME, "emptyDir": { "medium": "Memory", "sizeLimit": size } }));
         mounts.push(json!({ "name": SHM_VOLUME, "mountPath": "/dev/shm" }));

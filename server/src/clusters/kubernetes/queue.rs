@@ -4,6 +4,7 @@ use engine::record::{NodeCounts, Queue, QueueReason};
 
 use super::{
     facts::{Known, Nodes, PodKnown},
+    names,
     seen::{Amounts, JobSeen},
 };
 
@@ -31,9 +32,12 @@ pub(super) fn why(job: &JobSeen, known: &Known, nodes: &Nodes) -> Queue {
             Some(message) => plain(QueueReason::Constraints, message),
             None if job.conditions.is_empty() => plain(
                 QueueReason::Constraints,
-                "the training operator has not taken the job up; if that lasts, see whether it runs",
+                &format!(
+                    "{} has not taken the job up; if that lasts, see whether it runs",
+                    names::operator(job.kind)
+                ),
             ),
-            None => plain(QueueReason::Busy, "the training operator makes its pods"),
+            None => plain(QueueReason::Busy, &format!("{} makes its pods", names::operator(job.kind))),
         };
     }
     plain(QueueReason::Busy, "the scheduler looks for nodes")

@@ -3,14 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::ids::{NodeName, ReplicaName, TaskId};
+use engine::{
+    chain::ReplicaStatus,
+    ids::{NodeName, ReplicaName, TaskId},
+    job::JobKind,
+};
 use k8s_openapi::api::core::v1::{self as core, ContainerStatus};
 use kube::{ResourceExt, core::DynamicObject};
 use serde::Deserialize;
 
 use super::{
-    names::{self, CONTAINER},
-    quantity,
+    names::{self, CONTAINER, RAY_CONTAINER},
+    quantity, ray,
 };
 
 /// Longest message that is kept of each object.
@@ -22,46 +26,64 @@ pub(super) type Amounts = BTreeMap<String, f64>;
 /// A job object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct JobSeen {
+    pub kind: JobKind,
     pub uid: String,
     pub namespace: String,
     pub task: TaskId,
-    /// Replicas it asks for, the master included.
+    /// Replicas it asks for, the master or head included.
     pub replicas: u32,
     /// Nodes it keeps off.
     pub avoid: BTreeSet<NodeName>,
-    /// Conditions that are true, with their messages.
+    /// Conditions that are true, with their messages; of a RayJob its one `jobDeploymentStatus`.
     pub conditions: BTreeMap<String, String>,
+    /// How the driver of a RayJob ended, as far as KubeRay says.
+    pub driver: Option<ReplicaStatus>,
+    /// The driver of a RayJob was given to its cluster.
+    pub submitted: bool,
+    /// What events about its pods are about: the UID of a PyTorchJob, the name of a RayJob's cluster.
+    pub events_of: String,
 }
 
 impl JobSeen {
     /// The object of an attempt; none where it does not carry our marks.
-    pub(super) fn of(object: &DynamicObject) -> Option<Self> {
-        let task = task_of(object.labels())?;
+    pub(super) fn of(kind: JobKind, object: &DynamicObject) -> Option<Self> {
+        let avoided = object.annotations().get(names::AVOIDED);
+        let seen = Self {
+            kind,
+            uid: object.uid().unwrap_or_default(),
+            namespace: object.namespace().unwrap_or_default(),
+            task: task_of(object.labels())?,
+            replicas: 0,
+            avoid: avoided
+                .into_iter()
+                .flat_map(|names| names.split(','))
+                .filter_map(|name| NodeName::new(name).ok())
+                .collect(),
+            conditions: BTreeMap::new(),
+            driver: None,
+            submitted: false,
+            events_of: String::new(),
+        };
+        Some(match kind {
+            JobKind::PyTorchJob => seen.pytorch(object),
+            JobKind::RayJob => ray::read(object, seen),
+        })
+    }
+
+    fn pytorch(self, object: &DynamicObject) -> Self {
         let data: JobData = serde_json::from_value(object.data.clone()).unwrap_or_default();
         let count = |specs: &ReplicaSpecs| {
             let count =
                 |spec: &Option<ReplicaSpec>| spec.as_ref().map_or(0, |spec| spec.replicas.unwrap_or(1));
             count(&specs.master).saturating_add(count(&specs.worker))
         };
-        let avoided = object.annotations().get(names::AVOIDED);
-        Some(Self {
-            uid: object.uid().unwrap_or_default(),
-            namespace: object.namespace().unwrap_or_default(),
-            task,
+        let conditions = data.status.conditions.into_iter().filter(|condition| condition.status == "True");
+        Self {
             replicas: count(&data.spec.replicas),
-            avoid: avoided
-                .into_iter()
-                .flat_map(|names| names.split(','))
-                .filter_map(|name| NodeName::new(name).ok())
-                .collect(),
-            conditions: data
-                .status
-                .conditions
-                .into_iter()
-                .filter(|condition| condition.status == "True")
-                .map(|condition| (condition.kind, bounded(condition.message)))
-                .collect(),
-        })
+            conditions: conditions.map(|condition| (condition.kind, bounded(condition.message))).collect(),
+            events_of: self.uid.clone(),
+            ..self
+        }
     }
 
     pub(super) fn is(&self, condition: &str) -> bool {
@@ -160,10 +182,12 @@ pub(super) enum ContainerSeen {
 /// A pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PodSeen {
+    pub kind: JobKind,
     pub uid: String,
     pub name: String,
     pub task: TaskId,
-    pub replica: ReplicaName,
+    /// None of a Ray cluster's worker, which has no number of its own.
+    pub replica: Option<ReplicaName>,
     pub node: Option<NodeName>,
     pub phase: Phase,
     /// Somebody deleted it; it may still run.
@@ -185,9 +209,7 @@ impl PodSeen {
     /// A replica's pod; none where it does not carry our marks.
     pub(super) fn of(pod: &core::Pod) -> Option<Self> {
         let task = task_of(pod.labels())?;
-        let kind = pod.labels().get(names::REPLICA_TYPE)?;
-        let index = pod.labels().get(names::REPLICA_INDEX)?;
-        let replica = ReplicaName::new(format!("{kind}-{index}")).ok()?;
+        let (kind, replica) = part_of(pod.labels())?;
         let spec = pod.spec.as_ref();
         let status = pod.status.clone().unwrap_or_default();
         let condition = |kind: &str, value: &str| {
@@ -198,6 +220,7 @@ impl PodSeen {
         let mains = status.container_statuses.iter().flatten();
         let inits = status.init_container_statuses.iter().flatten();
         Some(Self {
+            kind,
             uid: pod.uid()?,
             name: pod.name_any(),
             task,
@@ -215,7 +238,7 @@ impl PodSeen {
             unscheduled: condition("PodScheduled", "False"),
             said: Said::new(status.reason.clone(), status.message.clone()),
             main: mains
-                .filter(|container| container.name == CONTAINER)
+                .filter(|status| status.name == container_of(kind))
                 .map(container)
                 .next()
                 .unwrap_or(ContainerSeen::Unknown),
@@ -238,6 +261,28 @@ impl PodSeen {
             _ => None,
         })
     }
+}
+
+/// The container whose end is the replica's, and whose output is the program's.
+pub(super) fn container_of(kind: JobKind) -> &'static str {
+    match kind {
+        JobKind::PyTorchJob => CONTAINER,
+        JobKind::RayJob => RAY_CONTAINER,
+    }
+}
+
+/// Which replica of which kind of job a pod is, by its operator's labels.
+fn part_of(labels: &BTreeMap<String, String>) -> Option<(JobKind, Option<ReplicaName>)> {
+    if let Some(part) = labels.get(names::RAY_NODE_TYPE) {
+        let head = ReplicaName::of_index(JobKind::RayJob, 0);
+        return match part.as_str() {
+            "head" => Some((JobKind::RayJob, Some(head))),
+            "worker" => Some((JobKind::RayJob, None)),
+            _ => None,
+        };
+    }
+    let (part, index) = (labels.get(names::REPLICA_TYPE)?, labels.get(names::REPLICA_INDEX)?);
+    Some((JobKind::PyTorchJob, Some(ReplicaName::new(format!("{part}-{index}")).ok()?)))
 }
 
 /// The words of a container that only waits for its turn say nothing.
@@ -306,19 +351,23 @@ impl NodeSeen {
     }
 }
 
-/// Why the operator could not make a pod: the event FailedCreatePod. With the name of the job object.
+/// Why the operator could not make a pod, and what that is about: see [`JobSeen::events_of`].
 pub(super) fn trouble_of(event: &core::Event) -> Option<(String, String)> {
     let about = &event.involved_object;
-    let fits =
-        about.kind.as_deref() == Some("PyTorchJob") && event.reason.as_deref() == Some("FailedCreatePod");
-    fits.then(|| Some((about.uid.clone()?, bounded(event.message.clone()?))))?
+    let of = match (about.kind.as_deref()?, event.reason.as_deref()?) {
+        ("PyTorchJob", "FailedCreatePod") => about.uid.clone()?,
+        ("RayCluster", "FailedToCreateHeadPod" | "FailedToCreateWorkerPod") => about.name.clone()?,
+        _ => return None,
+    };
+    Some((of, bounded(event.message.clone()?)))
 }
 
 fn task_of(labels: &BTreeMap<String, String>) -> Option<TaskId> {
     TaskId::new(labels.get(names::TASK)?).ok()
 }
 
-fn bounded(text: String) -> String {
+/// As much of a message as is kept.
+pub(super) fn bounded(text: String) -> String {
     match text.char_indices().nth(MESSAGE_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fmt::Debug, future::pending, pin::pin, sync::Arc, time::Duration};
 
-use engine::ids::NodeName;
+use engine::{ids::NodeName, job::JobKind};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Event as CoreEvent, Node, Pod};
 use kube::{
@@ -51,15 +51,21 @@ pub(super) fn begin(
     let ours = any.clone().labels(&names::of_instance(&settings.instance));
     let keeper = || Keeper { world: Arc::clone(world), stop: stop.clone(), tasks: tasks.clone() };
     for namespace in &settings.namespaces {
-        let api = Api::namespaced_with(client.clone(), namespace, &names::pytorch_job());
-        keeper().keep(Watched::Jobs(namespace.clone()), api, ours.clone(), jobs(namespace.clone()));
+        for kind in names::KINDS {
+            let api = Api::namespaced_with(client.clone(), namespace, &names::resource(kind));
+            let watched = Watched::Jobs(kind, namespace.clone());
+            keeper().keep(watched, api, ours.clone(), jobs(kind, namespace.clone()));
+            // Events carry no labels of ours.
+            let about = match kind {
+                JobKind::PyTorchJob => "involvedObject.kind=PyTorchJob,reason=FailedCreatePod",
+                JobKind::RayJob => "involvedObject.kind=RayCluster,type=Warning",
+            };
+            let api = Api::namespaced(client.clone(), namespace);
+            let watched = Watched::Events(kind, namespace.clone());
+            keeper().keep(watched, api, any.clone().fields(about), events);
+        }
         let api = Api::namespaced(client.clone(), namespace);
         keeper().keep(Watched::Pods(namespace.clone()), api, ours.clone(), pods(namespace.clone()));
-        // Events carry no labels of ours.
-        let about = "involvedObject.kind=PyTorchJob,reason=FailedCreatePod";
-        let api = Api::namespaced(client.clone(), namespace);
-        let config = any.clone().fields(about);
-        keeper().keep(Watched::Events(namespace.clone()), api, config, events);
     }
     keeper().keep(Watched::Nodes, Api::all(client.clone()), any, nodes());
 }
@@ -69,7 +75,7 @@ async fn probe(client: Client, world: Arc<World>, stop: CancellationToken) {
     loop {
         let asked = async {
             let answer = limited(client.apiserver_version()).await;
-            note(&world, &Watched::Server, answer.map(|_| true).map_err(said));
+            note(&world, &Watched::Server, answer.map(|_| true).map_err(|error| said(error, None)));
             tokio::time::sleep(PROBE).await;
         };
         tokio::select! {
@@ -88,24 +94,30 @@ fn note(world: &World, watched: &Watched, outcome: Result<bool, String>) {
             }
         }
         Err(words) if world.failed(watched, &words, Instant::now()) => {
+            if matches!(watched, Watched::Jobs(JobKind::RayJob, _)) {
+                // Many clusters have no KubeRay and need none.
+                tracing::info!(%watched, error = words, "no RayJob can be run here for now; it is tried again");
+                return;
+            }
             tracing::warn!(%watched, error = words, "a watch failed; it is tried again");
         }
         Err(words) => tracing::debug!(%watched, error = words, "a watch failed again"),
     }
 }
 
-fn jobs(namespace: String) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
+fn jobs(kind: JobKind, namespace: String) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
     let mut listed = BTreeSet::new();
+    let seen = move |object: &DynamicObject| JobSeen::of(kind, object);
     move |world, event| match event {
         Event::Init => listed.clear(),
         Event::InitApply(object) => {
             listed.insert(object.uid().unwrap_or_default());
-            JobSeen::of(&object).into_iter().for_each(|job| world.set_job(job));
+            seen(&object).into_iter().for_each(|job| world.set_job(job));
         }
-        Event::InitDone => world.only_jobs(&namespace, &std::mem::take(&mut listed)),
-        Event::Apply(object) => JobSeen::of(&object).into_iter().for_each(|job| world.set_job(job)),
+        Event::InitDone => world.only_jobs(kind, &namespace, &std::mem::take(&mut listed)),
+        Event::Apply(object) => seen(&object).into_iter().for_each(|job| world.set_job(job)),
         Event::Delete(object) => {
-            JobSeen::of(&object).into_iter().for_each(|job| world.remove_job(&job.task, &job.uid));
+            seen(&object).into_iter().for_each(|job| world.remove_job(&job.task, &job.uid));
         }
     }
 }
@@ -227,7 +239,7 @@ impl Keeper {
                     note(&self.world, watched, Ok(complete));
                 }
                 Some(Err(error)) => {
-                    note(&self.world, watched, Err(words(error)));
+                    note(&self.world, watched, Err(words(error, watched)));
                     return synced;
                 }
                 None => return synced,
@@ -237,19 +249,23 @@ impl Keeper {
 }
 
 /// What failed, and what to do about it.
-fn words(error: watcher::Error) -> String {
+fn words(error: watcher::Error, watched: &Watched) -> String {
+    let kind = match watched {
+        Watched::Jobs(kind, _) => Some(*kind),
+        Watched::Server | Watched::Pods(_) | Watched::Events(..) | Watched::Nodes => None,
+    };
     match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => said(CallError::from(error)),
-        watcher::Error::WatchError(status) => said(CallError::Api(status)),
+        | watcher::Error::WatchFailed(error) => said(CallError::from(error), kind),
+        watcher::Error::WatchError(status) => said(CallError::Api(status), kind),
         other => other.to_string(),
     }
 }
 
-fn said(error: CallError) -> String {
+fn said(error: CallError, kind: Option<JobKind>) -> String {
     let advice = match &error {
-        CallError::Api(status) => answers::advice(status),
+        CallError::Api(status) => answers::advice(status, kind),
         _ => None,
     };
     let text = format!("{:#}", anyhow::Error::from(error));

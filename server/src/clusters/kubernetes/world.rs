@@ -9,12 +9,16 @@ use std::{
     time::Duration,
 };
 
-use engine::ids::{NodeName, ReplicaName, TaskId};
+use engine::{
+    ids::{NodeName, ReplicaName, TaskId},
+    job::JobKind,
+};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     facts::{Known, Nodes, PodKnown},
-    seen::{ContainerSeen, JobSeen, NodeSeen, PodSeen, Said},
+    names,
+    seen::{self, ContainerSeen, JobSeen, NodeSeen, PodSeen, Said},
 };
 
 /// A watch that has been failing for so long makes its cluster out of reach; shorter gaps are an API server that is restarted.
@@ -29,12 +33,12 @@ const TROUBLES: usize = 4_096;
 pub(super) enum Watched {
     /// Whether the API server answers at all.
     Server,
-    /// Job objects of a namespace.
-    Jobs(String),
+    /// Job objects of a kind in a namespace. Only jobs of that kind wait for this watch.
+    Jobs(JobKind, String),
     /// Pods of a namespace.
     Pods(String),
-    /// Events of a namespace. Only words come from them, so nothing waits for this watch.
-    Events(String),
+    /// Events of a namespace about a kind of jobs. Only words come from them, so nothing waits for this watch.
+    Events(JobKind, String),
     /// The nodes. Likewise.
     Nodes,
 }
@@ -43,9 +47,13 @@ impl std::fmt::Display for Watched {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Server => f.write_str("API server"),
-            Self::Jobs(namespace) => write!(f, "PyTorchJobs of namespace {namespace}"),
+            Self::Jobs(kind, namespace) => {
+                write!(f, "{}s of namespace {namespace}", names::resource(*kind).kind)
+            }
             Self::Pods(namespace) => write!(f, "pods of namespace {namespace}"),
-            Self::Events(namespace) => write!(f, "events of namespace {namespace}"),
+            Self::Events(kind, namespace) => {
+                write!(f, "events about {}s of namespace {namespace}", names::resource(*kind).kind)
+            }
             Self::Nodes => f.write_str("nodes"),
         }
     }
@@ -75,7 +83,7 @@ struct State {
     pods: BTreeMap<TaskId, Vec<PodEntry>>,
     /// Shared with whoever looks at attempts, which is far more often than it changes.
     nodes: Arc<Nodes>,
-    /// By the UID of the job object.
+    /// By what their events are about.
     troubles: BTreeMap<String, String>,
     health: BTreeMap<Watched, Health>,
 }
@@ -87,10 +95,18 @@ pub(super) struct Printing {
     pub replica: ReplicaName,
     pub namespace: String,
     pub pod: String,
+    pub container: &'static str,
     /// Its pod is being deleted: soon nothing can be fetched any more.
     pub ending: bool,
     /// Its container has ended.
     pub over: bool,
+}
+
+impl Printing {
+    /// It is the first replica of its attempt: the master, the head.
+    pub(super) fn is_first(&self) -> bool {
+        names::KINDS.iter().any(|kind| ReplicaName::of_index(*kind, 0) == self.replica)
+    }
 }
 
 /// What is known of one cluster.
@@ -144,18 +160,18 @@ impl World {
     }
 
     /// Whether the first lists of these namespaces are still on their way, and nothing has gone wrong yet.
-    pub(super) fn is_beginning(&self, namespaces: &[String]) -> bool {
+    pub(super) fn is_beginning(&self, kind: JobKind, namespaces: &[String]) -> bool {
         let state = self.state();
-        needed(namespaces).any(|watched| {
+        needed(kind, namespaces).any(|watched| {
             let health = state.health.get(&watched);
             health.is_none_or(|health| !health.synced && health.failing.is_none())
         })
     }
 
-    /// Why nothing may be concluded from what is known of these namespaces; none where it may.
-    pub(super) fn blind(&self, namespaces: &[String], now: Instant) -> Option<String> {
+    /// Why nothing may be concluded from what is known of a kind of jobs in these namespaces; none where it may.
+    pub(super) fn blind(&self, kind: JobKind, namespaces: &[String], now: Instant) -> Option<String> {
         let state = self.state();
-        needed(namespaces).find_map(|watched| state.blind(&watched, now))
+        needed(kind, namespaces).find_map(|watched| state.blind(&watched, now))
     }
 
     /// The same of the nodes.
@@ -178,7 +194,7 @@ impl World {
     pub(super) fn known(&self, task: &TaskId, now: Instant) -> (Known, Arc<Nodes>) {
         let state = self.state();
         let job = state.jobs.get(task).cloned();
-        let trouble = job.as_ref().and_then(|job| state.troubles.get(&job.uid).cloned());
+        let trouble = job.as_ref().and_then(|job| state.troubles.get(&job.events_of).cloned());
         let pods = state.pods.get(task).into_iter().flatten().map(|pod| PodKnown {
             seen: pod.seen.clone(),
             gone: pod.gone,
@@ -194,20 +210,24 @@ impl World {
         (Arc::clone(&state.nodes), pods.map(|pod| pod.seen.clone()).collect())
     }
 
-    /// Whose output can be fetched: the first pod of each replica, while it is there and once it has had a container.
+    /// Whose output can be fetched: the first pod of each replica that runs the program, while it is there and once it has had a
+    /// container.
     pub(super) fn printing(&self) -> Vec<Printing> {
         let state = self.state();
         let mut first = BTreeSet::new();
-        let pods =
-            state.pods.values().flatten().filter(|pod| first.insert((&pod.seen.task, &pod.seen.replica)));
+        let pods = state.pods.values().flatten().filter_map(|pod| {
+            let replica = pod.seen.replica.as_ref()?;
+            first.insert((&pod.seen.task, replica)).then_some((pod, replica))
+        });
         let has_printed =
             |seen: &PodSeen| matches!(seen.main, ContainerSeen::Running | ContainerSeen::Ended { .. });
-        pods.filter(|pod| !pod.gone && has_printed(&pod.seen))
-            .map(|pod| Printing {
+        pods.filter(|(pod, _)| !pod.gone && has_printed(&pod.seen))
+            .map(|(pod, replica)| Printing {
                 task: pod.seen.task.clone(),
-                replica: pod.seen.replica.clone(),
+                replica: replica.clone(),
                 namespace: pod.namespace.clone(),
                 pod: pod.seen.name.clone(),
+                container: seen::container_of(pod.seen.kind),
                 ending: pod.seen.deleting,
                 over: pod.seen.is_over(),
             })
@@ -229,21 +249,22 @@ impl World {
     /// A job object is gone.
     pub(super) fn remove_job(&self, task: &TaskId, uid: &str) {
         let mut state = self.state();
-        if state.jobs.get(task).is_some_and(|job| job.uid == uid) {
+        if let Some(job) = state.jobs.get(task).filter(|job| job.uid == uid) {
+            let events_of = job.events_of.clone();
             state.jobs.remove(task);
-            state.troubles.remove(uid);
+            state.troubles.remove(&events_of);
             state.prune(task);
             drop(state);
             self.hint(task);
         }
     }
 
-    /// A full list of a namespace's job objects has ended: whatever is not in it is gone.
-    pub(super) fn only_jobs(&self, namespace: &str, listed: &BTreeSet<String>) {
+    /// A full list of a namespace's job objects of a kind has ended: whatever is not in it is gone.
+    pub(super) fn only_jobs(&self, kind: JobKind, namespace: &str, listed: &BTreeSet<String>) {
         let gone: Vec<_> = {
             let state = self.state();
-            let missing =
-                state.jobs.values().filter(|job| job.namespace == namespace && !listed.contains(&job.uid));
+            let of_list = state.jobs.values().filter(|job| job.kind == kind && job.namespace == namespace);
+            let missing = of_list.filter(|job| !listed.contains(&job.uid));
             missing.map(|job| (job.task.clone(), job.uid.clone())).collect()
         };
         for (task, uid) in gone {
@@ -330,18 +351,18 @@ impl World {
         }
     }
 
-    /// The operator could not make a pod of a job object.
-    pub(super) fn set_trouble(&self, job_uid: String, words: String) {
+    /// The operator could not make a pod of a job object, whose events are about this.
+    pub(super) fn set_trouble(&self, events_of: String, words: String) {
         let mut state = self.state();
-        if state.troubles.len() >= TROUBLES && !state.troubles.contains_key(&job_uid) {
-            let known: BTreeSet<_> = state.jobs.values().map(|job| job.uid.clone()).collect();
-            state.troubles.retain(|uid, _| known.contains(uid));
+        if state.troubles.len() >= TROUBLES && !state.troubles.contains_key(&events_of) {
+            let known: BTreeSet<_> = state.jobs.values().map(|job| job.events_of.clone()).collect();
+            state.troubles.retain(|of, _| known.contains(of));
             if state.troubles.len() >= TROUBLES {
                 return;
             }
         }
-        let task = state.jobs.values().find(|job| job.uid == job_uid).map(|job| job.task.clone());
-        let is_news = state.troubles.insert(job_uid, words.clone()) != Some(words);
+        let task = state.jobs.values().find(|job| job.events_of == events_of).map(|job| job.task.clone());
+        let is_news = state.troubles.insert(events_of, words.clone()) != Some(words);
         drop(state);
         if let Some(task) = task.filter(|_| is_news) {
             self.hint(&task);
@@ -350,8 +371,8 @@ impl World {
 }
 
 /// What must be seen for anything to follow.
-fn needed(namespaces: &[String]) -> impl Iterator<Item = Watched> {
-    let of_namespace = |name: &String| [Watched::Jobs(name.clone()), Watched::Pods(name.clone())];
+fn needed(kind: JobKind, namespaces: &[String]) -> impl Iterator<Item = Watched> {
+    let of_namespace = move |name: &String| [Watched::Jobs(kind, name.clone()), Watched::Pods(name.clone())];
     std::iter::once(Watched::Server).chain(namespaces.iter().flat_map(of_namespace))
 }
 
@@ -379,7 +400,7 @@ impl State {
         let pods = self.pods.get(task);
         let Some(first) = pods.and_then(|pods| pods.first()) else { return };
         // Before the first full list a job that is not known may well be there.
-        let jobs = Watched::Jobs(first.namespace.clone());
+        let jobs = Watched::Jobs(first.seen.kind, first.namespace.clone());
         let is_known = self.health.get(&jobs).is_some_and(|health| health.synced);
         let is_empty = pods.into_iter().flatten().all(|pod| pod.gone);
         if is_known && is_empty && !self.jobs.contains_key(task) {

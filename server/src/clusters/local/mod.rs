@@ -33,7 +33,7 @@ use async_trait::async_trait;
 use engine::{
     chain::{EndReason, Observation, ReplicaObservation, ReplicaStatus},
     ids::{JobId, NodeName, ReplicaName, TaskId},
-    job::{ClusterKind, JobSpec, SiteCluster},
+    job::{ClusterKind, JobKind, JobSpec, SiteCluster},
 };
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -281,7 +281,7 @@ impl Cluster for Arc<LocalCluster> {
         made.unwrap_or_else(|why| Err(self.unreachable("creating an attempt", why)))
     }
 
-    async fn delete(&self, task: &TaskId, force: bool) -> Result<(), ClusterError> {
+    async fn delete(&self, task: &TaskId, _: JobKind, force: bool) -> Result<(), ClusterError> {
         let mut state = self.state.lock().await;
         match state.attempts.get_mut(task) {
             None => self.hint(task),
@@ -294,7 +294,7 @@ impl Cluster for Arc<LocalCluster> {
         Ok(())
     }
 
-    async fn observe(&self, task: &TaskId) -> Result<Observation, ClusterError> {
+    async fn observe(&self, task: &TaskId, _: JobKind) -> Result<Observation, ClusterError> {
         let state = self.state.lock().await;
         let Some(entry) = state.attempts.get(task) else { return Ok(Observation::Absent) };
         if let Some(queue) = entry.attempt.queue.clone().filter(|_| entry.attempt.placement.is_empty()) {

@@ -2,7 +2,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::clusters::kubernetes::fake::{
-    Asked, TASK, client, list, order, refusal, settings, spec, task, verbs,
+    Asked, TASK, client, list, order, ray_spec, refusal, settings, spec, task, verbs,
 };
 
 fn hands(answer: impl Fn(&str, &Value) -> Option<(u16, Value)> + Send + Sync + 'static) -> (Hands, Asked) {
@@ -156,7 +156,7 @@ async fn a_removal_is_of_the_object_that_was_read() {
         what if what.contains("/pods") => list(Vec::new()),
         _ => Some((200, json!({ "metadata": {} }))),
     });
-    hands.delete("train", &task(), true).await.unwrap();
+    hands.delete("train", JobKind::PyTorchJob, &task(), true).await.unwrap();
     assert_eq!(verbs(&asked), ["GET job", "DELETE job", "GET secret", "DELETE secret", "DELETE pods"]);
     let asked = asked.lock().unwrap();
     assert_eq!(asked[1].1["preconditions"]["uid"], "uid-1");
@@ -172,7 +172,7 @@ async fn what_is_not_ours_or_was_made_again_is_not_removed() {
     stranger["metadata"]["labels"]["holdfast.dev/instance"] = json!("other");
     let marks = json!({ "metadata": stranger["metadata"] });
     let (hands, asked) = hands(move |_, _| Some((200, marks.clone())));
-    hands.delete("train", &task(), false).await.unwrap();
+    hands.delete("train", JobKind::PyTorchJob, &task(), false).await.unwrap();
     assert_eq!(verbs(&asked), ["GET job", "GET secret"]);
 
     let job = ours(&template);
@@ -182,7 +182,7 @@ async fn what_is_not_ours_or_was_made_again_is_not_removed() {
         }
         _ => Some((200, job.clone())),
     });
-    let error = hands.delete("train", &task(), false).await.unwrap_err();
+    let error = hands.delete("train", JobKind::PyTorchJob, &task(), false).await.unwrap_err();
     assert!(matches!(error, ClusterError::Unreachable { .. }), "{error:?}");
 }
 
@@ -192,7 +192,47 @@ async fn what_is_absent_counts_as_removed() {
         what if what.contains("/pods") => list(Vec::new()),
         _ => refusal(404, "NotFound", "not found"),
     });
-    hands.delete("train", &task(), false).await.unwrap();
+    hands.delete("train", JobKind::PyTorchJob, &task(), false).await.unwrap();
     assert_eq!(verbs(&asked), ["GET job", "GET secret"]);
-    assert_eq!(hands.look("train", &task()).await.unwrap(), (None, Vec::new()));
+    assert_eq!(hands.look("train", JobKind::PyTorchJob, &task()).await.unwrap(), (None, Vec::new()));
+}
+
+#[tokio::test]
+async fn a_rayjob_is_made_found_and_removed_with_all_that_it_owns() {
+    let (hands, asked) = hands(|what, body| match what {
+        what if what.starts_with("POST") => stored(body),
+        _ => Some((200, json!({ "metadata": {} }))),
+    });
+    let job = hands.create(&order(ray_spec(3))).await.unwrap();
+    assert_eq!((job.kind, job.replicas), (JobKind::RayJob, 3));
+    assert_eq!(verbs(&asked), ["POST secret", "POST rayjob", "PATCH secret"]);
+    let owner = asked.lock().unwrap()[2].1["metadata"]["ownerReferences"][0].clone();
+    assert_eq!((&owner["apiVersion"], &owner["kind"]), (&json!("ray.io/v1"), &json!("RayJob")));
+
+    let made = manifest::of(&order(ray_spec(3)), &hands.settings).unwrap();
+    let mut job = serde_json::to_value(made.job).unwrap();
+    job["metadata"]["uid"] = json!("uid-1");
+    let (hands, asked) = self::hands(move |what, _| match what {
+        what if what.starts_with("GET") && what.contains("/rayjobs/") => Some((200, job.clone())),
+        what if what.starts_with("GET") => refusal(404, "NotFound", "not found"),
+        _ => Some((200, json!({ "metadata": {} }))),
+    });
+    hands.delete("train", JobKind::RayJob, &task(), false).await.unwrap();
+    assert_eq!(verbs(&asked), ["GET rayjob", "DELETE rayjob", "GET secret"]);
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked[1].1["propagationPolicy"], "Foreground", "it stays until its cluster is gone");
+    assert_eq!(asked[1].1["preconditions"]["uid"], "uid-1");
+}
+
+#[tokio::test]
+async fn a_cluster_without_kuberay_refuses_a_rayjob_and_says_what_to_install() {
+    let (hands, _) = hands(|what, body| match what {
+        what if what.starts_with("POST") && what.contains("/rayjobs") => {
+            refusal(404, "NotFound", "the server could not find the requested resource")
+        }
+        what if what.starts_with("POST") => stored(body),
+        _ => refusal(404, "NotFound", "not found"),
+    });
+    let text = refused(hands.create(&order(ray_spec(1))).await);
+    assert!(text.contains("install KubeRay"), "{text}");
 }

@@ -28,14 +28,14 @@ fn start(client: Client) -> (Arc<Kubernetes>, CancellationToken) {
 }
 
 /// What is observed once the lists are there.
-async fn observed(cluster: &Arc<Kubernetes>) -> Observation {
+async fn observed(cluster: &Arc<Kubernetes>, kind: JobKind) -> Observation {
     for _ in 0..500 {
-        if let Ok(seen) = cluster.observe(&task()).await {
+        if let Ok(seen) = cluster.observe(&task(), kind).await {
             return seen;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{:?}", cluster.observe(&task()).await)
+    panic!("{:?}", cluster.observe(&task(), kind).await)
 }
 
 #[tokio::test]
@@ -43,11 +43,14 @@ async fn an_attempt_is_seen_with_the_first_lists_and_hinted_at() {
     let pods = vec![pod_object("master-0", "m-1", "n1", running())];
     let (client, _) = client(server(vec![job_object(1, &[("Running", "True", "runs")])], pods));
     let (cluster, stop) = start(client);
-    assert!(cluster.world.blind(&settings().namespaces, Instant::now()).is_some(), "nothing is known before");
+    assert!(
+        cluster.world.blind(JobKind::PyTorchJob, &settings().namespaces, Instant::now()).is_some(),
+        "nothing is known before"
+    );
     let mut hints = cluster.hints().unwrap();
     assert!(cluster.hints().is_none(), "taken once");
     assert_eq!(hints.recv().await.unwrap(), task());
-    let Observation::Placed { replicas } = observed(&cluster).await else { panic!() };
+    let Observation::Placed { replicas } = observed(&cluster, JobKind::PyTorchJob).await else { panic!() };
     assert!(replicas.contains_key(&ReplicaName::new("master-0").unwrap()));
     stop.cancel();
     tokio::time::timeout(Duration::from_secs(5), cluster.stopped()).await.unwrap();
@@ -57,7 +60,7 @@ async fn an_attempt_is_seen_with_the_first_lists_and_hinted_at() {
 async fn absence_is_asked_for_and_not_concluded() {
     let (client, asked) = client(server(Vec::new(), Vec::new()));
     let (cluster, _stop) = start(client);
-    assert_eq!(observed(&cluster).await, Observation::Absent);
+    assert_eq!(observed(&cluster, JobKind::PyTorchJob).await, Observation::Absent);
     let asked = asked.lock().unwrap();
     for namespace in ["train", "eval"] {
         let path = format!("/namespaces/{namespace}/pytorchjobs/{}", task());
@@ -77,7 +80,7 @@ async fn a_cluster_without_the_operator_says_what_to_install() {
     });
     let (cluster, _stop) = start(client);
     for _ in 0..500 {
-        let error = anyhow::Error::from(cluster.observe(&task()).await.unwrap_err());
+        let error = anyhow::Error::from(cluster.observe(&task(), JobKind::PyTorchJob).await.unwrap_err());
         let text = format!("{error:#}");
         if text.contains("install the Kubeflow training operator") {
             return;
@@ -85,6 +88,23 @@ async fn a_cluster_without_the_operator_says_what_to_install() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("it does not say what is missing");
+}
+
+#[tokio::test]
+async fn pytorchjobs_do_not_wait_for_kuberay_nor_rayjobs_for_the_training_operator() {
+    for (absent, there) in [("/rayjobs", JobKind::PyTorchJob), ("/pytorchjobs", JobKind::RayJob)] {
+        let (client, _) = client(move |what, _| match what {
+            what if what.contains(absent) => refusal(404, "NotFound", "404 page not found"),
+            what if what.contains("/rayjobs/") || what.contains("/pytorchjobs/") => {
+                refusal(404, "NotFound", "not found")
+            }
+            what if what.contains("/version") => fake::version(),
+            what if what.contains("watch=") => None,
+            _ => list(Vec::new()),
+        });
+        let (cluster, _stop) = start(client);
+        assert_eq!(observed(&cluster, there).await, Observation::Absent);
+    }
 }
 
 #[tokio::test]

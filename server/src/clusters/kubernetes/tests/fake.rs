@@ -66,6 +66,11 @@ pub(super) fn spec(replicas: i64) -> JobSpec {
     draft.validate(&site).unwrap()
 }
 
+/// The same as a RayJob, in basic mode.
+pub(super) fn ray_spec(replicas: u32) -> JobSpec {
+    JobSpec { kind: JobKind::RayJob, ..spec(i64::from(replicas)) }
+}
+
 pub(super) fn order(spec: JobSpec) -> Order {
     let tokens = Tokens::new(&[7; 32]).of_attempt(&task(), &spec);
     Order {
@@ -102,7 +107,35 @@ pub(super) fn job_object(replicas: u32, conditions: &[(&str, &str, &str)]) -> Va
 
 pub(super) fn job(replicas: u32, conditions: &[(&str, &str, &str)]) -> JobSeen {
     let object: DynamicObject = serde_json::from_value(job_object(replicas, conditions)).unwrap();
-    JobSeen::of(&object).unwrap()
+    JobSeen::of(JobKind::PyTorchJob, &object).unwrap()
+}
+
+/// A RayJob of `replicas` with this status.
+pub(super) fn ray_job_object(replicas: u32, status: Value) -> Value {
+    json!({
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": { "name": TASK, "namespace": "train", "uid": "job-1", "resourceVersion": "5", "labels": labels(&[]) },
+        "spec": { "rayClusterSpec": { "headGroupSpec": {}, "workerGroupSpecs": [{ "groupName": "workers", "replicas": replicas - 1 }] } },
+        "status": status,
+    })
+}
+
+pub(super) fn ray_job(replicas: u32, status: Value) -> JobSeen {
+    let object: DynamicObject = serde_json::from_value(ray_job_object(replicas, status)).unwrap();
+    JobSeen::of(JobKind::RayJob, &object).unwrap()
+}
+
+/// A pod of a Ray cluster: `head` or `worker`.
+pub(super) fn ray_pod(part: &str, uid: &str, node: &str, mut status: Value) -> PodSeen {
+    if let Some(container) = status.pointer_mut("/containerStatuses/0/name") {
+        *container = json!("ray");
+    }
+    let mut pod = pod_object("any-0", uid, node, status);
+    pod["metadata"]["labels"] = labels(&[("ray.io/node-type", part)]);
+    pod["metadata"]["name"] = json!(format!("{TASK}-{part}-{uid}"));
+    pod["spec"]["containers"][0]["name"] = json!("ray");
+    PodSeen::of(&serde_json::from_value(pod).unwrap()).unwrap()
 }
 
 /// A pod of `master-0`, `worker-0` ... on a node, or on none where that is empty.
@@ -227,7 +260,8 @@ pub(super) fn list(items: Vec<Value>) -> Option<(u16, Value)> {
 
 /// The verbs and kinds that were asked for, in order.
 pub(super) fn verbs(asked: &Asked) -> Vec<String> {
-    let kinds: BTreeMap<_, _> = [("/pytorchjobs", "job"), ("/secrets", "secret"), ("/pods", "pods")].into();
+    let kinds: BTreeMap<_, _> =
+        [("/pytorchjobs", "job"), ("/rayjobs", "rayjob"), ("/secrets", "secret"), ("/pods", "pods")].into();
     let asked = asked.lock().unwrap();
     let short = |what: &str| {
         let verb = what.split(' ').next().unwrap_or_default();

@@ -1,12 +1,12 @@
 use engine::{
     ids::NodeName,
-    job::{PodOptions, SecretVariable, Toleration, Volume, VolumeSource},
+    job::{JobSpec, PodOptions, SecretVariable, Toleration, Volume, VolumeSource},
 };
 use serde_json::Value;
 
 use super::*;
 use crate::clusters::kubernetes::{
-    fake::{order, settings, spec},
+    fake::{order, ray_spec, settings, spec},
     settings::AgentSource,
 };
 
@@ -89,6 +89,27 @@ fn a_job_that_asks_for_nothing() {
 #[test]
 fn a_job_that_asks_for_everything() {
     insta::assert_json_snapshot!("full", job_of(&full()));
+}
+
+#[test]
+fn a_rayjob_that_asks_for_everything() {
+    let mut order = full();
+    order.spec = JobSpec { kind: JobKind::RayJob, ..order.spec };
+    order.spec.fault_tolerance.exit_checkpoint.enabled = false;
+    order.spec.command.push("it's $HOME".to_owned());
+    insta::assert_json_snapshot!("ray", job_of(&order));
+}
+
+#[test]
+fn a_rayjob_of_one_replica_has_no_workers_and_its_head_alone_an_agent() {
+    let job = job_of(&order(ray_spec(1)));
+    assert_eq!(job["spec"]["rayClusterSpec"]["workerGroupSpecs"], Value::Null);
+    let two = order(ray_spec(2));
+    let job = job_of(&two).to_string();
+    assert_eq!(job.matches("HOLDFAST_AGENT_TOKEN_FILE").count(), 1);
+    let secret = serde_json::to_value(of(&two, &settings()).unwrap().secret).unwrap();
+    let keys: Vec<_> = secret["data"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["head-0"]);
 }
 
 #[test]

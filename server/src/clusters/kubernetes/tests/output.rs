@@ -5,7 +5,7 @@ use engine::ids::JobId;
 use serde_json::{Value, json};
 
 use super::{
-    super::fake::{client, refusal, task},
+    super::fake::{self, client, refusal, task},
     *,
 };
 use crate::logs::LogReader;
@@ -22,6 +22,7 @@ fn printing(over: bool) -> Printing {
         replica: ReplicaName::new("master-0").unwrap(),
         namespace: "train".to_owned(),
         pod: "demo-master-0".to_owned(),
+        container: "pytorch",
         ending: false,
         over,
     }
@@ -64,6 +65,21 @@ async fn what_is_new_is_fetched_until_the_container_has_ended() {
         "{asked:?}"
     );
     assert!(asked[1].0.contains("sinceTime=2026-11-30T04%3A00%3A00Z"), "{}", asked[1].0);
+}
+
+#[tokio::test]
+async fn before_an_attempt_is_removed_its_last_words_are_fetched_however_new_they_are() {
+    let times = AtomicU32::new(0);
+    let (dir, outputs, _asked) = outputs(move |_, _| {
+        let text = if times.fetch_add(1, Ordering::Relaxed) == 0 { FIRST } else { SECOND };
+        Some((200, json!(text)))
+    });
+    let (hint, _hints) = tokio::sync::mpsc::channel(4);
+    let world = World::new(hint);
+    world.set_pod("train", fake::pod("master-0", "m-1", "n1", fake::running()), Instant::now());
+    outputs.fetch(&printing(false)).await.unwrap();
+    outputs.fetch_all(&world, &task()).await;
+    assert_eq!(lines(&dir), ["one", "two"]);
 }
 
 #[tokio::test]

@@ -6,6 +6,8 @@ use crate::clusters::kubernetes::{
     fake::{self, job, pod, running, task, terminated, with_main},
 };
 
+const PYTORCH: JobKind = JobKind::PyTorchJob;
+
 fn world() -> (World, mpsc::Receiver<TaskId>) {
     let (hint, hints) = mpsc::channel(16);
     (World::new(hint), hints)
@@ -21,7 +23,7 @@ fn namespaces() -> Vec<String> {
 
 fn sync(world: &World) {
     world.heard(&Watched::Server, true);
-    world.heard(&Watched::Jobs("train".to_owned()), true);
+    world.heard(&Watched::Jobs(PYTORCH, "train".to_owned()), true);
     world.heard(&Watched::Pods("train".to_owned()), true);
 }
 
@@ -29,29 +31,29 @@ fn sync(world: &World) {
 async fn nothing_is_concluded_before_full_lists_and_while_a_watch_fails() {
     let (world, _hints) = world();
     let now = Instant::now();
-    assert!(world.blind(&namespaces(), now).unwrap().contains("has not answered yet"));
+    assert!(world.blind(PYTORCH, &namespaces(), now).unwrap().contains("has not answered yet"));
     world.heard(&Watched::Server, true);
-    assert!(world.blind(&namespaces(), now).unwrap().contains("are not listed yet"));
+    assert!(world.blind(PYTORCH, &namespaces(), now).unwrap().contains("are not listed yet"));
     let pods = Watched::Pods("train".to_owned());
     assert!(world.failed(&pods, "refused", now), "new words are said");
     assert!(!world.failed(&pods, "refused", now), "once");
     sync(&world);
-    assert_eq!(world.blind(&namespaces(), now), None);
+    assert_eq!(world.blind(PYTORCH, &namespaces(), now), None);
 
     assert!(world.failed(&pods, "away", now));
     world.failed(&pods, "away", now + Duration::from_secs(14));
     assert_eq!(
-        world.blind(&namespaces(), now + Duration::from_secs(14)),
+        world.blind(PYTORCH, &namespaces(), now + Duration::from_secs(14)),
         None,
         "a restart of the API server"
     );
-    let why = world.blind(&namespaces(), now + Duration::from_secs(15)).unwrap();
+    let why = world.blind(PYTORCH, &namespaces(), now + Duration::from_secs(15)).unwrap();
     assert!(why.contains("pods of namespace train") && why.contains("away"), "{why}");
     assert!(world.heard(&pods, true), "and it is said when it is over");
-    assert_eq!(world.blind(&namespaces(), now + Duration::from_secs(15)), None);
+    assert_eq!(world.blind(PYTORCH, &namespaces(), now + Duration::from_secs(15)), None);
     // Events and nodes bring words only.
     world.failed(&Watched::Nodes, "forbidden", now);
-    assert_eq!(world.blind(&namespaces(), now + Duration::from_secs(60)), None);
+    assert_eq!(world.blind(PYTORCH, &namespaces(), now + Duration::from_secs(60)), None);
     assert!(world.blind_to_nodes(now).unwrap().contains("forbidden"));
 }
 
@@ -86,7 +88,9 @@ async fn a_full_list_shows_what_went_unseen() {
     world.only_pods("train", &BTreeSet::from(["b".to_owned()]));
     assert_eq!(hints.try_recv().unwrap(), task());
     assert!(world.known(&task(), now).0.pods[0].gone);
-    world.only_jobs("train", &BTreeSet::new());
+    world.only_jobs(JobKind::RayJob, "train", &BTreeSet::new());
+    assert!(world.known(&task(), now).0.job.is_some(), "another kind's list says nothing either");
+    world.only_jobs(PYTORCH, "train", &BTreeSet::new());
     assert!(world.known(&task(), now).0.job.is_none());
 }
 
@@ -134,4 +138,28 @@ async fn a_node_that_is_lost_hints_at_whoever_runs_there() {
     assert!(hints.try_recv().is_err());
     set_node("Unknown");
     assert_eq!(hints.try_recv().unwrap(), task());
+}
+
+#[tokio::test]
+async fn what_keeps_kuberay_from_making_pods_is_told_of_the_job_of_that_cluster() {
+    let (world, mut hints) = world();
+    let status = serde_json::json!({ "jobDeploymentStatus": "Initializing", "rayClusterName": "demo-x" });
+    world.set_job(fake::ray_job(2, status));
+    while hints.try_recv().is_ok() {}
+    world.set_trouble("another".to_owned(), "exceeded quota".to_owned());
+    assert!(hints.try_recv().is_err());
+    world.set_trouble("demo-x".to_owned(), "exceeded quota".to_owned());
+    assert_eq!(hints.try_recv().unwrap(), task());
+    assert_eq!(world.known(&task(), Instant::now()).0.trouble.as_deref(), Some("exceeded quota"));
+}
+
+#[tokio::test]
+async fn the_head_of_a_ray_cluster_has_the_drivers_output_and_its_workers_none() {
+    let (world, _hints) = world();
+    world.set_pod("train", fake::ray_pod("worker", "w", "n1", running()), Instant::now());
+    world.set_pod("train", fake::ray_pod("head", "h", "n1", running()), Instant::now());
+    let printing = world.printing();
+    let [head] = printing.as_slice() else { panic!("{printing:?}") };
+    assert_eq!((head.replica.as_str(), head.container), ("head-0", "ray"));
+    assert!(head.is_first());
 }

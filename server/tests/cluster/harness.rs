@@ -26,6 +26,13 @@ pub struct World {
     pub env: Vec<(&'static str, String)>,
 }
 
+/// What requests are made with. Its TLS is the process's, which has to be there though nothing here uses it.
+fn http_client() -> reqwest::Client {
+    // Another test of this process may have been first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::new()
+}
+
 impl World {
     /// None where there is no test cluster.
     pub async fn start(name: &str) -> Option<Self> {
@@ -49,7 +56,7 @@ impl World {
             dir,
             namespace,
             shared,
-            client: reqwest::Client::new(),
+            client: http_client(),
             token: String::new(),
             server: None,
             base: String::new(),

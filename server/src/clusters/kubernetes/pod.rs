@@ -23,6 +23,10 @@ pub(super) const INSTALL: &str = "holdfast-install";
 const HOME: &str = "/holdfast";
 /// The file with the token of the pod's own replica.
 const TOKEN_FILE: &str = "/etc/holdfast/token";
+/// The key, in the Secret of an attempt, of the authorities that agents trust. No replica is called so.
+pub(super) const AUTHORITIES: &str = "ca.crt";
+/// The file with them.
+const AUTHORITIES_FILE: &str = "/etc/holdfast/ca.crt";
 const HOME_VOLUME: &str = "holdfast";
 const TOKEN_VOLUME: &str = "holdfast-token";
 const SHM_VOLUME: &str = "holdfast-shm";
@@ -135,6 +139,9 @@ fn env(order: &Order, settings: &KubernetesSettings) -> Result<Value, String> {
         value("HOLDFAST_REPLICA", replica),
         value("HOLDFAST_ATTEMPT", &plan.number.to_string()),
     ];
+    if settings.server_ca.is_some() {
+        own.push(value("HOLDFAST_AGENT_SERVER_CA_FILE", AUTHORITIES_FILE));
+    }
     if let Some(previous) = &plan.previous_task_id {
         own.push(value("HOLDFAST_PREVIOUS_TASK_ID", previous.as_str()));
     }
@@ -187,6 +194,14 @@ fn volumes(order: &Order, settings: &KubernetesSettings) -> Result<(Vec<Value>, 
             "readOnly": true,
         }),
     ];
+    if settings.server_ca.is_some() {
+        mounts.push(json!({
+            "name": TOKEN_VOLUME,
+            "mountPath": AUTHORITIES_FILE,
+            "subPath": AUTHORITIES,
+            "readOnly": true,
+        }));
+    }
     if let Some(size) = &order.spec.kubernetes.shm_size {
         volumes.push(json!({ "name": SHM_VOLUME, "emptyDir": { "medium": "Memory", "sizeLimit": size } }));
         mounts.push(json!({ "name": SHM_VOLUME, "mountPath": "/dev/shm" }));

@@ -352,6 +352,35 @@ mod tests {
     }
 
     #[test]
+    fn what_the_chart_and_the_image_set_are_settings() {
+        let command = Cli::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        let is_flag = |flag: &str| serve.get_arguments().any(|arg| arg.get_long() == Some(flag));
+        let is_variable =
+            |name: &str| serve.get_arguments().any(|arg| arg.get_env().is_some_and(|env| env == name));
+        let deploy = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/");
+        let mut found = 0;
+        for file in ["holdfast/templates/server.yaml", "server.Containerfile"] {
+            let text = std::fs::read_to_string(format!("{deploy}{file}")).unwrap();
+            let counts =
+                |line: &&str| !["#", "RUN "].iter().any(|begin| line.trim_start().starts_with(begin));
+            let lines = || text.lines().filter(counts);
+            let rest = |line: &str, begin: &str| line.trim().strip_prefix(begin).map(str::to_owned);
+            for flag in lines().filter_map(|line| rest(line, "- --")) {
+                let name = flag.split('=').next().unwrap();
+                assert!(is_flag(name), "{file}: --{name}");
+                found += 1;
+            }
+            let words = lines().flat_map(|line| line.split(|c: char| !c.is_ascii_uppercase() && c != '_'));
+            for name in words.filter(|word| word.starts_with("HOLDFAST_")) {
+                assert!(is_variable(name), "{file}: {name}");
+                found += 1;
+            }
+        }
+        assert!(found > 15, "{found} were found");
+    }
+
+    #[test]
     fn a_file_fills_in_what_no_flag_says() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("holdfast.toml");

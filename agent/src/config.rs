@@ -4,6 +4,10 @@ use std::{ffi::OsString, fs, io, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use engine::ids::{ReplicaName, TaskId};
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, pem, pem::PemObject},
+};
 
 use crate::pass::Repeat;
 
@@ -62,7 +66,7 @@ Exit codes:
 /// Settings of `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Address of the server: http://HOST:PORT
+    /// Address of the server: http://HOST:PORT or https://HOST
     #[arg(
         long,
         env = "HOLDFAST_AGENT_SERVER",
@@ -75,6 +79,10 @@ pub struct RunArgs {
     /// File that holds the server's address; read again for each connection, since the server may come back elsewhere
     #[arg(long, env = "HOLDFAST_AGENT_SERVER_FILE", value_name = "FILE")]
     server_file: Option<PathBuf>,
+
+    /// File with the certificate authorities (PEM) that vouch for a server with https; without it those of this machine
+    #[arg(long, env = "HOLDFAST_AGENT_SERVER_CA_FILE", value_name = "FILE")]
+    server_ca_file: Option<PathBuf>,
 
     /// File that holds this replica's token
     #[arg(long, env = "HOLDFAST_AGENT_TOKEN_FILE", value_name = "FILE")]
@@ -149,6 +157,33 @@ impl Server {
         let text = text.trim().trim_end_matches('/');
         Ok(if text.contains("://") { text.to_owned() } else { format!("http://{text}") })
     }
+
+    /// Those that this machine believes, where that is asked for: hundreds of files are not read for a server without TLS. An address
+    /// in a file is that of a server on this machine.
+    fn authorities(&self) -> Result<RootCertStore, ConfigError> {
+        let mut store = RootCertStore::empty();
+        if matches!(self, Self::Address(url) if url.starts_with("https://")) {
+            store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if store.is_empty() {
+                return Err(ConfigError::NoAuthority);
+            }
+        }
+        Ok(store)
+    }
+}
+
+/// The certificates of a file, at least one.
+fn authorities_in(path: PathBuf) -> Result<RootCertStore, ConfigError> {
+    let mut store = RootCertStore::empty();
+    let read = CertificateDer::pem_file_iter(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(certificates) => drop(store.add_parsable_certificates(certificates)),
+        Err(source) => return Err(ConfigError::Authorities { path, source }),
+    }
+    if store.is_empty() {
+        return Err(ConfigError::Authorities { path, source: pem::Error::NoItemsFound });
+    }
+    Ok(store)
 }
 
 /// The agent's settings, checked.
@@ -156,6 +191,8 @@ impl Server {
 pub struct Config {
     /// Where the server is.
     pub server: Server,
+    /// Who vouches for a server with TLS.
+    pub authorities: RootCertStore,
     /// This replica's secret.
     pub token: Token,
     /// The attempt.
@@ -213,11 +250,25 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// The server's address is of a kind the agent does not speak.
-    #[error("the server's address `{url}` must begin with http://")]
+    #[error("the server's address `{url}` must begin with http:// or https://")]
     Server {
         /// The address.
         url: String,
     },
+    /// The certificate authorities cannot be read.
+    #[error("cannot read certificates from {path}")]
+    Authorities {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: pem::Error,
+    },
+    /// There is none to believe.
+    #[error(
+        "no certificate authority is known here, and the server's address is https: give one with --server-ca-file"
+    )]
+    NoAuthority,
 }
 
 impl Config {
@@ -237,15 +288,19 @@ impl Config {
         if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(ConfigError::NoToken);
         }
+        let known = |url: &str| ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
         let server = match (args.server, args.server_file) {
-            (Some(url), _) if url.contains("://") && !url.starts_with("http://") => {
-                return Err(ConfigError::Server { url });
-            }
+            (Some(url), _) if url.contains("://") && !known(&url) => return Err(ConfigError::Server { url }),
             (Some(url), _) => Server::Address(url),
             (None, file) => Server::File(file.unwrap_or_default()), // clap asks for one of the two
         };
+        let authorities = match args.server_ca_file {
+            Some(path) => authorities_in(path)?,
+            None => server.authorities()?,
+        };
         Ok(Self {
             server,
+            authorities,
             token: Token(token.to_owned()),
             task_id: args.task_id,
             replica: args.replica,

@@ -11,6 +11,7 @@ use std::{
 
 use engine::sync::{Desired, PortOffer, Report, SyncReply, SyncRequest, headers, limits::POLL_SECONDS};
 use reqwest::StatusCode;
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tokio::{sync::watch, task::JoinHandle, time};
 
 use crate::{clock, config::Config, net, state::State};
@@ -241,6 +242,7 @@ impl Client {
     ) -> anyhow::Result<Self> {
         // A proxy is for the program's way out; the server is near.
         let builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+        let builder = builder.tls_backend_preconfigured(tls(config.authorities.clone())?);
         let http = builder.connect_timeout(CONNECT_LIMIT).timeout(ANSWER_LIMIT).build()?;
         let agent_id = format!("{}-{}", std::process::id(), clock::now().micros());
         Ok(Self { http, config: Arc::new(config.clone()), agent_id: agent_id.into(), offer, current })
@@ -276,6 +278,13 @@ impl Client {
             }
         }
     }
+}
+
+/// TLS with servers for which one of these authorities vouches.
+fn tls(authorities: RootCertStore) -> Result<ClientConfig, rustls::Error> {
+    let builder = ClientConfig::builder_with_provider(ring::default_provider().into());
+    let versions = builder.with_safe_default_protocol_versions()?;
+    Ok(versions.with_root_certificates(authorities).with_no_client_auth())
 }
 
 async fn read(mut response: reqwest::Response) -> Result<Vec<u8>, SyncError> {

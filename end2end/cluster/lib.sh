@@ -22,6 +22,7 @@ node_address() { printf '10.99.0.%d' $((10 + $1)); }
 train_image=localhost/train:1          # the machine's user space: sh, python3, PyTorch
 agent_image=localhost/holdfast-agent:1 # /holdfast-agent and nothing else
 fake_ray_image=localhost/fake-ray:1    # the same with a stand-in for `ray` (parts/fake_ray)
+server_image=localhost/holdfast:1      # /holdfast, and the machine's programs
 pause_image=localhost/pause:1
 
 # wait_for SECONDS WHAT COMMAND...: until the command succeeds.

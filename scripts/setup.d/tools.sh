@@ -12,7 +12,7 @@ tool_dir() { printf '%s/tools/%s-%s' "$cache" "$1" "$2"; } # tool_dir CRATE VERS
 # All of them, there or not: what `setup lint` added must survive a later `setup build`.
 tool_path() {
   printf '%s/bin:' "$(tool_dir wasm-bindgen-cli "$bindgen_version")" "$(tool_dir cargo-leptos "$leptos_version")" \
-    "$(tool_dir cargo-deny "$deny_version")" "$(tool_dir cargo-machete "$machete_version")"
+    "$(tool_dir cargo-deny "$deny_version")" "$(tool_dir cargo-machete "$machete_version")" "$helm_dir"
 }
 
 # tool CRATE VERSION PROGRAM [flags of cargo install]
@@ -56,6 +56,7 @@ setup_lint_tools() {
   done
   tool cargo-deny "$deny_version" cargo-deny --locked
   tool cargo-machete "$machete_version" cargo-machete --locked
+  setup_helm || say "helm: neither it nor Go is there, the chart goes unchecked"
   # Only a help for whoever changes these scripts.
   have shellcheck || apt_install shellcheck || say "shellcheck: not there, the scripts go unchecked"
 }

@@ -135,9 +135,12 @@ pub struct Serve {
     /// Where holdfast-agent is in every job's own image, where no init container is to bring it
     #[arg(long, env = "HOLDFAST_AGENT_IN_IMAGE", value_name = "PATH", value_parser = absolute)]
     pub agent_in_image: Option<String>,
-    /// Where pods reach this server: http://HOST:PORT [default: the public URL, where that is http]
+    /// Where pods reach this server: http://HOST:PORT or https://HOST [default: the public URL]
     #[arg(long, env = "HOLDFAST_AGENT_SERVER_URL", value_name = "URL", value_parser = agent_server_url)]
     pub agent_server_url: Option<String>,
+    /// File with the certificate authorities (PEM) that vouch for an https server URL, for the agents [default: those of a job's image]
+    #[arg(long, env = "HOLDFAST_AGENT_CA_FILE", value_name = "FILE")]
+    pub agent_ca_file: Option<PathBuf>,
     /// Resource that counts accelerators, where a job names none
     #[arg(long, env = "HOLDFAST_KUBE_ACCELERATOR", value_name = "NAME", default_value = kubernetes::ACCELERATOR)]
     pub kube_accelerator: String,
@@ -308,12 +311,7 @@ fn absolute(text: &str) -> Result<String, String> {
 }
 
 fn agent_server_url(text: &str) -> Result<String, String> {
-    let url = public_url(text)?;
-    // What the agent speaks; its traffic carries a token of one replica of one attempt.
-    if url.secure {
-        return Err("agents speak http only: use http://HOST:PORT".to_owned());
-    }
-    Ok(url.origin)
+    Ok(public_url(text)?.origin)
 }
 
 fn public_url(text: &str) -> Result<PublicUrl, String> {
@@ -354,6 +352,35 @@ mod tests {
     }
 
     #[test]
+    fn what_the_chart_and_the_image_set_are_settings() {
+        let command = Cli::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        let is_flag = |flag: &str| serve.get_arguments().any(|arg| arg.get_long() == Some(flag));
+        let is_variable =
+            |name: &str| serve.get_arguments().any(|arg| arg.get_env().is_some_and(|env| env == name));
+        let deploy = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/");
+        let mut found = 0;
+        for file in ["holdfast/templates/server.yaml", "server.Containerfile"] {
+            let text = std::fs::read_to_string(format!("{deploy}{file}")).unwrap();
+            let counts =
+                |line: &&str| !["#", "RUN "].iter().any(|begin| line.trim_start().starts_with(begin));
+            let lines = || text.lines().filter(counts);
+            let rest = |line: &str, begin: &str| line.trim().strip_prefix(begin).map(str::to_owned);
+            for flag in lines().filter_map(|line| rest(line, "- --")) {
+                let name = flag.split('=').next().unwrap();
+                assert!(is_flag(name), "{file}: --{name}");
+                found += 1;
+            }
+            let words = lines().flat_map(|line| line.split(|c: char| !c.is_ascii_uppercase() && c != '_'));
+            for name in words.filter(|word| word.starts_with("HOLDFAST_")) {
+                assert!(is_variable(name), "{file}: {name}");
+                found += 1;
+            }
+        }
+        assert!(found > 15, "{found} were found");
+    }
+
+    #[test]
     fn a_file_fills_in_what_no_flag_says() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("holdfast.toml");
@@ -390,8 +417,8 @@ mod tests {
             (["--cluster", "mars"], "local"),
             (["--kube-namespace", "train,Other"], "a-z"),
             (["--agent-in-image", "bin/agent"], "absolute"),
-            (["--agent-server-url", "https://h"], "http only"),
             (["--agent-server-url", "h:1"], "http"),
+            (["--agent-server-url", "https://h/agents"], "without a path"),
         ] {
             let why = serve(&flags).unwrap_err();
             assert!(why.contains(want), "{flags:?}: {why}");

@@ -50,6 +50,9 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// How long work under way may take after that. A call to the local cluster is done within seconds; whatever is not is done again.
 const TASKS_END: Duration = Duration::from_secs(20);
 
+/// Most that a file with authorities may have: it goes into the Secret of each attempt, which may have a MiB with all tokens.
+const MAX_AUTHORITIES_BYTES: usize = 256 * 1024;
+
 /// Serves until SIGTERM or SIGINT. Local replicas keep running; the next start finds them.
 ///
 /// # Errors
@@ -298,13 +301,14 @@ fn kubernetes_settings(
             "pods need the agent: name an image whose entrypoint it is with --agent-image, or its path in the jobs' images with --agent-in-image"
         ),
     };
-    let server_url = match (&settings.agent_server_url, &settings.public_url) {
-        (Some(url), _) => url.clone(),
-        (None, Some(public)) if !public.secure => public.origin.clone(),
-        (None, _) => bail!(
-            "say with --agent-server-url http://HOST:PORT where pods reach this server; agents speak http only"
-        ),
-    };
+    let public = settings.public_url.as_ref().map(|url| &url.origin);
+    let server_url = settings
+        .agent_server_url
+        .as_ref()
+        .or(public)
+        .context("say with --agent-server-url http://HOST:PORT where pods reach this server")?;
+    let server_ca =
+        settings.agent_ca_file.as_deref().map(|file| authorities(file, server_url)).transpose()?;
     Ok(KubernetesSettings {
         name: KUBERNETES.to_owned(),
         instance,
@@ -313,11 +317,31 @@ fn kubernetes_settings(
         context: settings.kube_context.clone(),
         namespaces: settings.kube_namespace.clone(),
         agent,
-        server_url,
+        server_url: server_url.clone(),
+        server_ca,
         accelerator: settings.kube_accelerator.clone(),
         node_lost_seconds: settings.kube_node_lost_seconds,
         allow_host_paths: settings.kube_allow_host_paths,
     })
+}
+
+/// What agents are to trust: better refused here than by each of them.
+fn authorities(file: &Path, server_url: &str) -> anyhow::Result<String> {
+    if !server_url.starts_with("https://") {
+        bail!(
+            "--agent-ca-file is for a server with https, and agents are told {server_url}: see --agent-server-url"
+        );
+    }
+    let text = fs::read_to_string(file)
+        .with_context(|| format!("cannot read the certificate authorities {}", file.display()))?;
+    if text.len() > MAX_AUTHORITIES_BYTES || !text.contains("-----BEGIN CERTIFICATE-----") {
+        bail!(
+            "{} must hold certificates in PEM form, at most {} KiB: see --agent-ca-file",
+            file.display(),
+            MAX_AUTHORITIES_BYTES / 1024
+        );
+    }
+    Ok(text)
 }
 
 /// A cluster that is up, and what validation knows of it.
@@ -418,6 +442,20 @@ mod tests {
         assert_eq!(server_id(dir.path()).unwrap(), name);
         let other = tempfile::tempdir().unwrap();
         assert_ne!(server_id(other.path()).unwrap(), name);
+    }
+
+    #[test]
+    fn authorities_are_for_https_and_must_be_certificates() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ca.crt");
+        let refused = |url| authorities(&file, url).unwrap_err().to_string();
+        assert!(refused("https://h").contains("ca.crt"));
+        std::fs::write(&file, "a key").unwrap();
+        assert!(refused("https://h").contains("certificates in PEM form"));
+        let text = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        std::fs::write(&file, text).unwrap();
+        assert!(refused("http://h:1").contains("--agent-server-url"));
+        assert_eq!(authorities(&file, "https://h").unwrap(), text);
     }
 
     #[test]

@@ -27,8 +27,11 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use rustls::ServerConfig;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+
+use crate::tls::TlsListener;
 
 /// Every wait of a test ends here.
 pub const DEADLINE: Duration = Duration::from_secs(40);
@@ -66,12 +69,18 @@ type Shared = Arc<watch::Sender<Knowledge>>;
 pub struct Server {
     known: Shared,
     address_file: PathBuf,
+    tls: Option<Arc<ServerConfig>>,
     serving: Mutex<Option<JoinHandle<()>>>,
     dir: TempDir,
 }
 
 impl Server {
     pub async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// A server with TLS, where it is told how.
+    pub async fn start_with(tls: Option<Arc<ServerConfig>>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let known = watch::Sender::new(Knowledge {
             desired: Desired::Wait,
@@ -87,16 +96,22 @@ impl Server {
             gone: false,
         });
         let address_file = dir.path().join("address");
-        let server = Self { known: Arc::new(known), address_file, serving: Mutex::new(None), dir };
+        let server = Self { known: Arc::new(known), address_file, tls, serving: Mutex::new(None), dir };
         server.come_back().await;
         server
     }
 
     pub async fn come_back(&self) {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
-        fs::write(&self.address_file, format!("http://{}\n", listener.local_addr().unwrap())).unwrap();
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        fs::write(&self.address_file, format!("{scheme}://{}\n", listener.local_addr().unwrap())).unwrap();
         let router = Router::new().route("/agent/v1/sync", post(answer)).with_state(Arc::clone(&self.known));
-        let serving = tokio::spawn(async { axum::serve(listener, router).await.unwrap() });
+        let serving = match self.tls.clone() {
+            Some(tls) => {
+                tokio::spawn(async { axum::serve(TlsListener::new(listener, tls), router).await.unwrap() })
+            }
+            None => tokio::spawn(async { axum::serve(listener, router).await.unwrap() }),
+        };
         *self.serving.lock().unwrap() = Some(serving);
     }
 
@@ -353,8 +368,12 @@ pub fn lives(pid: i32) -> bool {
         .is_ok_and(|stat| !stat.rsplit_once(") ").unwrap().1.starts_with(['Z', 'X']))
 }
 
+/// What tests run on.
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
 /// Runs a test with a server.
 pub fn with_server<F: Future<Output = ()>>(test: impl FnOnce(Server) -> F) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async { test(Server::start().await).await });
+    runtime().block_on(async { test(Server::start().await).await });
 }

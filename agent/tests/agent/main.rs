@@ -6,3 +6,4 @@ mod harness;
 mod output;
 mod server_away;
 mod supervision;
+mod tls;

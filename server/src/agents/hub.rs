@@ -120,7 +120,7 @@ impl Hub {
                 // The job was forgotten, or this server no longer drives it: only the next sync can tell. To say that the
                 // attempt is gone would end a training that goes on.
                 changed = chain.changed() => if changed.is_err() {
-                    return Err(SyncError::NotNow(anyhow::anyhow!("the job is no longer driven here")));
+                    return Err(SyncError::Elsewhere);
                 },
                 changed = rendezvous.changed() => if changed.is_err() {
                     return Err(SyncError::NotNow(anyhow::anyhow!("the attempt is no longer known here")));
@@ -221,11 +221,11 @@ impl Hub {
             let Some(job) = task.job_id() else { continue };
             let live = match self.chains.subscribe(&job).await {
                 Ok(chain) => chain.borrow().live_task() == Some(&task),
-                Err(ChainsError::NoJob(_)) => false,
+                Err(ChainsError::NoJob(_) | ChainsError::Elsewhere) => false,
                 Err(ChainsError::NotNow(_)) => continue,
             };
             if !live {
-                // Its agents have nothing left to say.
+                // Its agents have nothing left to say, or say it to the server that leads: this one knows nothing of them once it leads again.
                 self.attempts().remove(&task);
                 continue;
             }

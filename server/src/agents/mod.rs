@@ -10,14 +10,14 @@ use async_trait::async_trait;
 use axum::{
     Json, Router,
     extract::{DefaultBodyLimit, FromRequestParts, Request, State},
-    http::{HeaderValue, StatusCode, header, request::Parts},
+    http::{HeaderValue, StatusCode, Version, header, request::Parts},
     response::{IntoResponse, Response},
     routing::post,
 };
 use engine::{
     chain::{Chain, Input},
     ids::{JobId, ReplicaName, TaskId},
-    sync::{SyncReply, headers, limits},
+    sync::{headers, limits},
 };
 use tokio::sync::watch;
 
@@ -40,7 +40,10 @@ pub enum ChainsError {
     /// There is no such job, or no longer.
     #[error("there is no job {0}")]
     NoJob(JobId),
-    /// Another server leads, or this one is stopping, or the database does not answer: ask again later.
+    /// Another server acts, or this one is only starting or stopping.
+    #[error("this server does not lead now")]
+    Elsewhere,
+    /// The database does not answer, or the job's task does not: ask again later.
     #[error("the job's chain cannot be had now")]
     NotNow(#[source] anyhow::Error),
 }
@@ -60,6 +63,9 @@ pub enum SyncError {
     /// The body did not arrive in time.
     #[error("the body did not arrive within {} s", .0.as_secs())]
     Slow(Duration),
+    /// Another server leads; the agent asks again, and its next connection may reach that one.
+    #[error("this server does not lead now; ask again")]
+    Elsewhere,
     /// Not now; the agent asks again.
     #[error("the server cannot take this now; ask again")]
     NotNow(#[source] anyhow::Error),
@@ -69,6 +75,7 @@ impl From<ChainsError> for SyncError {
     fn from(error: ChainsError) -> Self {
         match error {
             ChainsError::NoJob(_) => Self::Gone,
+            ChainsError::Elsewhere => Self::Elsewhere,
             ChainsError::NotNow(source) => Self::NotNow(source),
         }
     }
@@ -81,6 +88,8 @@ impl IntoResponse for SyncError {
             Self::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Gone => StatusCode::GONE,
             Self::Slow(_) => StatusCode::REQUEST_TIMEOUT,
+            // Said by each server that does not lead, to each agent that comes to it: nothing to log.
+            Self::Elsewhere => StatusCode::SERVICE_UNAVAILABLE,
             Self::NotNow(source) => {
                 tracing::warn!(error = %format!("{source:#}"), "could not take a sync");
                 StatusCode::SERVICE_UNAVAILABLE
@@ -127,12 +136,16 @@ impl FromRequestParts<Door> for Speaker {
     }
 }
 
-async fn sync(
-    State(door): State<Door>,
-    speaker: Speaker,
-    request: Request,
-) -> Result<Json<SyncReply>, SyncError> {
-    door.pass(&speaker, request).await.map(Json)
+async fn sync(State(door): State<Door>, speaker: Speaker, request: Request) -> Response {
+    let may_close = request.version() <= Version::HTTP_11;
+    match door.pass(&speaker, request).await {
+        Ok(reply) => Json(reply).into_response(),
+        // Behind one address the next connection may reach the server that leads; this connection never would.
+        Err(error @ (SyncError::Elsewhere | SyncError::NotNow(_))) if may_close => {
+            ([(header::CONNECTION, "close")], error).into_response()
+        }
+        Err(error) => error.into_response(),
+    }
 }
 
 #[cfg(test)]

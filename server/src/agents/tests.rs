@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicI64, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -15,7 +15,7 @@ use engine::{
     failure::{Exit, Phase},
     ids::{NodeName, ReplicaName, TaskId},
     job::{JobDraft, Site},
-    sync::{Desired, PortOffer, Report, ReportBody, SyncRequest},
+    sync::{Desired, PortOffer, Report, ReportBody, SyncReply, SyncRequest},
     time::Time,
 };
 use tokio_util::sync::CancellationToken;
@@ -33,6 +33,8 @@ struct OneJob {
     now: AtomicI64,
     /// Commits that are still to fail.
     failures: AtomicU32,
+    /// Another server leads.
+    elsewhere: AtomicBool,
 }
 
 impl Clock for OneJob {
@@ -44,6 +46,9 @@ impl Clock for OneJob {
 #[async_trait]
 impl Chains for OneJob {
     async fn subscribe(&self, job: &JobId) -> Result<watch::Receiver<Arc<Chain>>, ChainsError> {
+        if self.elsewhere.load(Ordering::Relaxed) {
+            return Err(ChainsError::Elsewhere);
+        }
         if *job == self.job { Ok(self.chain.subscribe()) } else { Err(ChainsError::NoJob(job.clone())) }
     }
 
@@ -88,6 +93,7 @@ impl World {
             inputs: Mutex::default(),
             now: AtomicI64::new(1_000_000),
             failures: AtomicU32::new(0),
+            elsewhere: AtomicBool::new(false),
         });
         let replicas = ["master-0", "worker-0"].map(|name| {
             let node = NodeName::new(format!("node-of-{name}")).unwrap();
@@ -344,6 +350,34 @@ async fn an_attempt_that_is_over_is_forgotten_whatever_was_told_of_its_replicas(
         hub.report_silence().await;
         assert_eq!((told(&world), hub.known()), ((0, 0), 0), "told: {is_told}");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_leads_again_knows_nothing_of_when_it_led_before() {
+    let world = World::new().await;
+    let hub = world.hub();
+    world.sync(&hub, world.request("worker-0", 0, vec![])).await.unwrap();
+    told(&world);
+    world.one.elsewhere.store(true, Ordering::Relaxed);
+    let refused = world.sync(&hub, world.request("worker-0", 0, vec![ready(1)])).await;
+    assert!(matches!(refused, Err(SyncError::Elsewhere)), "{refused:?}");
+    pass(&world, 60);
+    hub.report_silence().await;
+    world.one.elsewhere.store(false, Ordering::Relaxed);
+    hub.report_silence().await;
+    assert_eq!((told(&world), hub.known()), ((0, 0), 0), "it spoke to another server meanwhile");
+}
+
+#[tokio::test]
+async fn who_cannot_be_answered_here_is_to_connect_anew() {
+    let world = World::new().await;
+    let router = routes(Door::new(world.hub(), Limits::USUAL));
+    world.one.elsewhere.store(true, Ordering::Relaxed);
+    let body = world.body(&world.request("worker-0", 0, vec![]));
+    let request = world.posted("worker-0", &world.token("worker-0"), Some(body.len()), body.into());
+    let answer = tower::ServiceExt::<Request>::oneshot(router, request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(answer.headers()["connection"], "close");
 }
 
 #[tokio::test]

@@ -239,6 +239,7 @@ impl From<DriverError> for ChainsError {
     fn from(error: DriverError) -> Self {
         match error {
             DriverError::NotFound { job_id } => Self::NoJob(job_id),
+            DriverError::NotLeader => Self::Elsewhere,
             other => Self::NotNow(other.into()),
         }
     }

@@ -23,13 +23,23 @@ use crate::config::PublicUrl;
 #[derive(Clone, Debug)]
 pub struct HostRule {
     any: bool,
+    loopback: bool,
     public: Option<Arc<str>>,
 }
 
 impl HostRule {
     /// The rule for a server bound to loopback or not, with or without a public address.
     pub fn new(loopback: bool, public: Option<&PublicUrl>) -> Self {
-        Self { any: !loopback && public.is_none(), public: public.map(|url| url.authority.as_str().into()) }
+        let public = public.map(|url| url.authority.as_str().into());
+        Self { any: !loopback && public.is_none(), loopback, public }
+    }
+
+    /// Whether any name will do for this path: agents carry a secret of their own and probes learn nothing. Beyond loopback numbers are
+    /// fetched by address, and ask for a token unless they were opened on purpose.
+    fn is_free(&self, path: &str) -> bool {
+        path.starts_with("/agent/")
+            || matches!(path, "/healthz" | "/readyz")
+            || (path == "/metrics" && !self.loopback)
     }
 
     /// Whether a request for `host` (with or without a port) is meant for this server.
@@ -48,10 +58,9 @@ fn is_loopback(host: &str) -> bool {
     name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// The gate for `Host`. Agents carry a secret of their own and probes learn nothing, so both pass.
+/// The gate for `Host`.
 pub async fn check_host(State(rule): State<HostRule>, request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    if path.starts_with("/agent/") || matches!(path, "/healthz" | "/readyz") {
+    if rule.is_free(request.uri().path()) {
         return next.run(request).await;
     }
     let named = request
@@ -122,6 +131,17 @@ mod tests {
             ("", [false, false, true]),
         ] {
             assert_eq!([local.allows(host), both.allows(host), open.allows(host)], want, "{host}");
+        }
+        let proxied = HostRule::new(false, Some(&public));
+        assert!(!proxied.allows("10.88.1.7:3000"));
+        for (path, want) in [
+            ("/agent/v1/sync", [true, true]),
+            ("/readyz", [true, true]),
+            ("/metrics", [false, true]),
+            ("/metrics/x", [false, false]),
+            ("/jobs", [false, false]),
+        ] {
+            assert_eq!([local.is_free(path), proxied.is_free(path)], want, "{path}");
         }
     }
 }

@@ -26,6 +26,13 @@ pub struct World {
     pub env: Vec<(&'static str, String)>,
 }
 
+/// What requests are made with. Its TLS is the process's, which has to be there though nothing here uses it.
+fn http_client() -> reqwest::Client {
+    // Another test of this process may have been first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::new()
+}
+
 impl World {
     /// None where there is no test cluster.
     pub async fn start(name: &str) -> Option<Self> {
@@ -49,13 +56,14 @@ impl World {
             dir,
             namespace,
             shared,
-            client: reqwest::Client::new(),
+            client: http_client(),
             token: String::new(),
             server: None,
             base: String::new(),
             env: Vec::new(),
         };
         world.kubectl(&["create", "namespace", &world.namespace.clone()]);
+        world.take_rights();
         world.token = world.make_token();
         world.serve().await;
         Some(world)
@@ -65,6 +73,18 @@ impl World {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
         command.env("HOLDFAST_DATA", self.dir.path().join("data")).stdin(Stdio::null());
         command
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("kubeconfig")
+    }
+
+    /// The server has the rights that the chart gives it, and no more.
+    fn take_rights(&self) {
+        let script =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("end2end/cluster/rights");
+        let output = Command::new(script).arg(&self.namespace).arg(self.kubeconfig()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
     fn make_token(&self) -> String {
@@ -88,6 +108,8 @@ impl World {
             .holdfast()
             .args(["serve", "--cluster", "kubernetes", "--agent-image", "localhost/holdfast-agent:1"])
             .args(["--kube-namespace", &self.namespace, "--kube-allow-host-paths"])
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig())
             .args(["--listen", self.base.trim_start_matches("http://"), "--agent-server-url", &self.base])
             .envs(self.env.drain(..))
             .stderr(log)

@@ -18,6 +18,11 @@ pub async fn on_each_database(test: impl AsyncFn(Store)) {
 
 /// Runs a test on Postgres, where one is given.
 pub async fn on_postgres(test: impl AsyncFn(Store)) {
+    on_new_postgres(async |url| test(Store::open(url).await.unwrap()).await).await;
+}
+
+/// Runs a test with the address of an empty database on Postgres, where one is given.
+pub async fn on_new_postgres(test: impl AsyncFn(&str)) {
     let Ok(server) = std::env::var("HOLDFAST_TEST_POSTGRES") else {
         println!("Postgres was skipped: HOLDFAST_TEST_POSTGRES names no server");
         return;
@@ -26,7 +31,7 @@ pub async fn on_postgres(test: impl AsyncFn(Store)) {
     let name = database_name();
     let mut admin = AnyConnection::connect(&server).await.unwrap();
     admin.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
-    test(Store::open(&in_database(&server, &name)).await.unwrap()).await;
+    test(&in_database(&server, &name)).await;
     // A test that fails leaves its database to be looked at.
     admin.execute(AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)"))).await.unwrap();
 }

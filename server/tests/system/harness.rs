@@ -33,6 +33,13 @@ pub fn python() -> String {
     std::env::var("HOLDFAST_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned())
 }
 
+/// What requests are made with. Its TLS is the process's, which has to be there though nothing here uses it.
+fn http_client() -> reqwest::Client {
+    // Another test of this process may have been first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::new()
+}
+
 impl World {
     /// A running server with 4 nodes of 2 slots.
     pub async fn start() -> Self {
@@ -45,7 +52,7 @@ impl World {
         let mut world = Self {
             log: dir.path().join("server.log"),
             dir,
-            client: reqwest::Client::new(),
+            client: http_client(),
             server: None,
             base: String::new(),
             options: options.iter().map(|text| (*text).to_owned()).collect(),

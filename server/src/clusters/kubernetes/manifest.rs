@@ -25,7 +25,7 @@ const RAY_KEPT_SECONDS: u32 = 600;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Manifest {
     pub namespace: String,
-    /// Tokens of the agents, a key for each replica.
+    /// Tokens of the agents, a key for each replica, and what they trust.
     pub secret: Secret,
     pub job: DynamicObject,
 }
@@ -130,10 +130,9 @@ pub(super) fn marks(order: &Order, settings: &KubernetesSettings) -> BTreeMap<St
 }
 
 fn secret(order: &Order, settings: &KubernetesSettings, namespace: &str) -> Secret {
-    let data = order
-        .tokens
-        .iter()
-        .map(|(replica, token)| (replica.to_string(), ByteString(token.clone().into_bytes())));
+    let tokens = order.tokens.iter().map(|(replica, token)| (replica.to_string(), token));
+    let authorities = settings.server_ca.iter().map(|text| (pod::AUTHORITIES.to_owned(), text));
+    let data = tokens.chain(authorities).map(|(key, text)| (key, ByteString(text.clone().into_bytes())));
     Secret {
         metadata: ObjectMeta {
             name: Some(names::secret_of(&order.plan.task_id)),

@@ -27,6 +27,10 @@ pub(super) const INSTALL: &str = "holdfast-install";
 const HOME: &str = "/holdfast";
 /// The file with the token of the pod's own replica.
 const TOKEN_FILE: &str = "/etc/holdfast/token";
+/// The key, in the Secret of an attempt, of the authorities that agents trust. No replica is called so.
+pub(super) const AUTHORITIES: &str = "ca.crt";
+/// The file with them.
+const AUTHORITIES_FILE: &str = "/etc/holdfast/ca.crt";
 const HOME_VOLUME: &str = "holdfast";
 const TOKEN_VOLUME: &str = "holdfast-token";
 const SHM_VOLUME: &str = "holdfast-shm";
@@ -200,6 +204,9 @@ fn agent_env(order: &Order, part: Part, settings: &KubernetesSettings) -> Vec<Va
         value("HOLDFAST_AGENT_PASS_THROUGH", "true"),
         value("HOLDFAST_REPLICA", replica),
     ]);
+    if settings.server_ca.is_some() {
+        own.push(value("HOLDFAST_AGENT_SERVER_CA_FILE", AUTHORITIES_FILE));
+    }
     own
 }
 
@@ -266,6 +273,14 @@ fn volumes(
             "subPathExpr": "$(HOLDFAST_AGENT_REPLICA)",
             "readOnly": true,
         }));
+        if settings.server_ca.is_some() {
+            mounts.push(json!({
+                "name": TOKEN_VOLUME,
+                "mountPath": AUTHORITIES_FILE,
+                "subPath": AUTHORITIES,
+                "readOnly": true,
+            }));
+        }
     }
     if let Some(size) = &order.spec.kubernetes.shm_size {
         volumes.push(json!({ "name": SHM_VOLUME, "emptyDir": { "medium": "Memory", "sizeLimit": size } }));

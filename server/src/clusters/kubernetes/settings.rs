@@ -35,8 +35,10 @@ pub struct KubernetesSettings {
     pub namespaces: Vec<String>,
     /// How the agent gets into the pods.
     pub agent: AgentSource,
-    /// Where pods reach this server: `http://HOST:PORT`.
+    /// Where pods reach this server: `http://HOST:PORT` or `https://HOST`.
     pub server_url: String,
+    /// Certificate authorities (PEM) that vouch for it, where they are not those of the jobs' images.
+    pub server_ca: Option<String>,
     /// Resource that counts accelerators.
     pub accelerator: String,
     /// How long a node may be out of reach before its pods are given up.

@@ -40,6 +40,7 @@ pub(super) fn settings() -> KubernetesSettings {
         namespaces: vec!["train".to_owned(), "eval".to_owned()],
         agent: AgentSource::Image("registry.example/agent:1".to_owned()),
         server_url: "http://holdfast.holdfast:3000".to_owned(),
+        server_ca: None,
         accelerator: ACCELERATOR.to_owned(),
         node_lost_seconds: 60,
         allow_host_paths: false,

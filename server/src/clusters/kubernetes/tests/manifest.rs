@@ -177,3 +177,29 @@ fn what_cannot_be_made_is_refused_with_what_to_do() {
     let order = changed(&|order| order.spec.kubernetes.volumes = vec![host_path.clone()]);
     assert!(of(&order, &allowed).is_ok());
 }
+
+#[test]
+fn agents_are_given_the_authorities_that_they_are_to_trust() {
+    let text = "-----BEGIN CERTIFICATE-----";
+    let settings = KubernetesSettings {
+        server_url: "https://holdfast.example.org".to_owned(),
+        server_ca: Some(text.to_owned()),
+        ..settings()
+    };
+    let (made, without) =
+        (of(&order(spec(2)), &settings).unwrap(), of(&order(spec(2)), &self::settings()).unwrap());
+    let data = made.secret.data.unwrap();
+    assert_eq!(data["ca.crt"].0, text.as_bytes());
+    assert_eq!(data.len(), without.secret.data.unwrap().len() + 1);
+    for kind in ["Master", "Worker"] {
+        let container = |made: &DynamicObject| {
+            made.data["spec"]["pytorchReplicaSpecs"][kind]["template"]["spec"]["containers"][0].clone()
+        };
+        let (with, without) = (container(&made.job), container(&without.job));
+        let variable = json!({ "name": "HOLDFAST_AGENT_SERVER_CA_FILE", "value": "/etc/holdfast/ca.crt" });
+        assert!(with["env"].as_array().unwrap().contains(&variable), "{with:#}");
+        assert!(!without["env"].as_array().unwrap().contains(&variable));
+        let mount = json!({ "name": "holdfast-token", "mountPath": "/etc/holdfast/ca.crt", "subPath": "ca.crt", "readOnly": true });
+        assert!(with["volumeMounts"].as_array().unwrap().contains(&mount), "{with:#}");
+    }
+}

@@ -3,7 +3,7 @@ use crate::{
     failure::{
         Evidence,
         FailureType::{self, AppError, CommHang, EnvError, HwNode, NetFabric, OomGpu, OomHost, Unknown},
-        Role,
+        Phase, Role,
     },
     record::{Action, AttemptResult, Budget, ProofVerdict, Substate},
     sync::{Point, ReportBody},
@@ -315,7 +315,10 @@ fn the_verdict_on_a_node_that_fell_silent_waits_for_the_clusters_word() {
     let mut world = only_noticed();
     world.after(80.0).placed(&[(0, EndReason::NodeLost("n1 is not heard".to_owned()))]);
     let incident = &world.incidents()[0];
-    assert_eq!((incident.failure_type, incident.fingerprint.as_str()), (HwNode, "HW_NODE:cluster-node-lost:"));
+    assert_eq!(
+        (incident.failure_type, incident.fingerprint.as_str()),
+        (HwNode, "HW_NODE:cluster-node-lost:")
+    );
     assert_eq!((incident.decision.action, &incident.decision.avoid), (Action::Resubmit, &vec![node(1)]));
 }
 

@@ -6,5 +6,6 @@
 
 mod control;
 mod harness;
+mod manifest;
 mod nodes;
 mod recovery;

@@ -8,10 +8,10 @@ use kube::{
     ResourceExt,
     core::{DynamicObject, ObjectMeta},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{names, pod, settings::KubernetesSettings};
+use super::{names, pasted, pod, settings::KubernetesSettings};
 use crate::clusters::Order;
 
 /// The objects of one attempt.
@@ -36,17 +36,20 @@ pub(super) fn of(order: &Order, settings: &KubernetesSettings) -> Result<Manifes
         ));
     }
     let namespace = settings.namespace_of(spec.kubernetes.namespace.as_deref())?;
+    let base = spec.kubernetes.manifest.as_ref().map(engine::job::Manifest::object);
+    let of_base = |name| base.map(|base| pasted::marks(base, name)).unwrap_or_default();
     let mut labels = spec.kubernetes.labels.clone();
+    labels.extend(of_base("labels"));
     // After the job's own, so that none of them can pretend to be another job's.
-    labels.extend(marks(order, settings));
-    let template = pod::template(order, settings, &labels)?;
-    let replica_spec =
-        |replicas: u32| json!({ "replicas": replicas, "restartPolicy": "Never", "template": template });
-    let mut replica_specs = json!({ "Master": replica_spec(1) });
-    if spec.replicas > 1 {
-        replica_specs["Worker"] = replica_spec(spec.replicas - 1);
-    }
-    let mut annotations = BTreeMap::from([
+    let ours = marks(order, settings);
+    labels.extend(ours.clone());
+    let body = match base {
+        // Its pods have labels of their own.
+        Some(base) => pasted::body(base, order, settings, &ours)?,
+        None => json!({ "spec": pytorch_job(order, settings, &labels)? }),
+    };
+    let mut annotations = of_base("annotations");
+    annotations.extend([
         (names::SPEC_HASH.to_owned(), spec_hash(order)),
         (names::JOB_NAME.to_owned(), spec.name.clone()),
     ]);
@@ -54,15 +57,29 @@ pub(super) fn of(order: &Order, settings: &KubernetesSettings) -> Result<Manifes
         let avoid: Vec<_> = plan.avoid.iter().map(|node| node.as_str()).collect();
         annotations.insert(names::AVOIDED.to_owned(), avoid.join(","));
     }
-    let mut job = DynamicObject::new(name, &names::pytorch_job()).within(namespace).data(json!({
-        "spec": {
-            "runPolicy": { "backoffLimit": 0, "cleanPodPolicy": "None" },
-            "pytorchReplicaSpecs": replica_specs,
-        },
-    }));
+    let mut job = DynamicObject::new(name, &names::pytorch_job()).within(namespace).data(body);
     *job.labels_mut() = labels;
     *job.annotations_mut() = annotations;
     Ok(Manifest { namespace: namespace.to_owned(), secret: secret(order, settings, namespace), job })
+}
+
+/// What a PyTorchJob says beside its metadata.
+fn pytorch_job(
+    order: &Order,
+    settings: &KubernetesSettings,
+    labels: &BTreeMap<String, String>,
+) -> Result<Value, String> {
+    let template = pod::template(order, settings, labels)?;
+    let replica_spec =
+        |replicas: u32| json!({ "replicas": replicas, "restartPolicy": "Never", "template": template });
+    let mut replica_specs = json!({ "Master": replica_spec(1) });
+    if order.spec.replicas > 1 {
+        replica_specs["Worker"] = replica_spec(order.spec.replicas - 1);
+    }
+    Ok(json!({
+        "runPolicy": { "backoffLimit": 0, "cleanPodPolicy": "None" },
+        "pytorchReplicaSpecs": replica_specs,
+    }))
 }
 
 /// What makes an object ours, and this attempt's.

@@ -73,6 +73,10 @@ pub trait Console: Send + Sync {
     async fn nodes(&self, caller: &Caller) -> Result<Vec<NodeView>, AppError>;
     /// Clusters, policies and prefilled values.
     async fn site(&self, caller: &Caller) -> Result<Site, AppError>;
+    /// The object that an attempt is made as on its cluster, as YAML.
+    async fn task_manifest(&self, caller: &Caller, task: &TaskId) -> Result<String, AppError>;
+    /// Reads a pasted object, YAML or JSON; what is wrong with the text is a sentence without its subject.
+    fn read_manifest(&self, text: &str) -> Result<serde_json::Value, String>;
     /// The server's clock, so that "3 min ago" is the same on the server and in the browser.
     fn now(&self) -> Time;
 }

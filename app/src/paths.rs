@@ -10,6 +10,8 @@ pub const JOBS: &str = "/jobs";
 pub const NEW_JOB: &str = "/jobs/new";
 /// The create form filled with the demo job.
 pub const NEW_DEMO_JOB: &str = "/jobs/new?from=demo";
+/// The create form of a pasted manifest.
+pub const NEW_JOB_FROM_MANIFEST: &str = "/jobs/new?from=manifest";
 /// Nodes with what is held against them.
 pub const NODES: &str = "/nodes";
 /// The profile: theme, time zone, shortcuts. Its form posts here too.
@@ -106,6 +108,11 @@ pub fn feedback(incident: &IncidentId) -> String {
 /// A node on the nodes page.
 pub fn node(name: &NodeName) -> String {
     format!("{NODES}#{name}")
+}
+
+/// The object of an attempt as a file.
+pub fn task_manifest(task: &TaskId) -> String {
+    format!("/api/v1/tasks/{task}/manifest")
 }
 
 /// Live changes of one job.

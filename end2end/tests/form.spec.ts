@@ -142,3 +142,17 @@ test('a copy leads to its original, which is live and compared with nothing', as
   for (const id of [original.job_id, copy.job_id]) await request.delete(`/api/v1/jobs/${id}?force=true`);
   expect(complaints).toEqual([]);
 });
+
+test('a manifest is read by the server when its field is left, and what is wrong is told beside it', async ({ page }) => {
+  await open(page, '/jobs/new?from=manifest');
+  const manifest = field(page, 'Manifest');
+  await manifest.fill('kind: Job\napiVersion: batch/v1');
+  await page.getByRole('button', { name: 'Check' }).click();
+  await expect(page.getByText(/needs a Kubernetes cluster/).first()).toBeVisible();
+  await manifest.fill('a: 1\na: 2');
+  await expect(page.getByText('Told once the manifest has been read: press Check.')).toBeVisible();
+  await field(page, 'Name').focus();
+  await expect(page.getByText(/line 2, column 1: duplicate mapping key: a/).first()).toBeVisible();
+  await page.getByRole('button', { name: 'Create job' }).click();
+  await expect(page.getByRole('alert').filter({ hasText: '1 field needs a change' })).toBeFocused();
+});

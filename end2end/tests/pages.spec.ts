@@ -26,6 +26,7 @@ function pages(): [string, string][] {
     ['jobs that match nothing', '/jobs?q=nothing-has-this-name'],
     ['create', '/jobs/new'],
     ['create, Full mode', '/jobs/new?from=demo'],
+    ['create, from a manifest', '/jobs/new?from=manifest'],
     ['nodes', '/nodes'],
     ['settings', '/settings'],
     ['login', '/login'],
@@ -44,7 +45,7 @@ async function faults(page: Page): Promise<string[]> {
 
 for (const theme of ['light', 'dark']) {
   test(`every page is accessible and fits at 1366 and 320 px: ${theme}`, async ({ page, context, baseURL }) => {
-    test.slow(); // 28 views, each judged by every rule
+    test.slow(); // 30 views, each judged by every rule
     await context.addCookies([{ name: 'holdfast_theme', value: theme, url: baseURL as string }]);
     const wrong: string[] = [];
     for (const [name, address] of pages()) {

@@ -86,3 +86,16 @@ test('without script Review shows the command of what is typed', async ({ page, 
   expect(name).toBe('typed');
   await request.delete(`/api/v1/jobs/${job_id}?force=true`);
 });
+
+test('without script a manifest is checked, kept and refused with its place', async ({ page }) => {
+  await page.goto('/jobs/new?from=manifest');
+  await field(page, 'Manifest').fill('kind: [');
+  await page.getByRole('button', { name: 'Check' }).click();
+  await expect(page.getByText(/Manifest cannot be read as YAML: line 1, column 7/).first()).toBeVisible();
+  await expect(field(page, 'Manifest')).toHaveValue('kind: [');
+
+  await field(page, 'Manifest').fill('apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: asr}');
+  await page.getByRole('button', { name: 'Create job' }).click();
+  await expect(page.getByText(/Manifest needs a Kubernetes cluster, and local runs programs of this machine/).first()).toBeVisible();
+  await expect(field(page, 'Manifest')).toHaveAttribute('aria-invalid', 'true');
+});

@@ -5,10 +5,12 @@
 //! Sources: the published parameters of automatic fault tolerance (labels, ranges, prefilled values); limits
 //! without such a source are Holdfast's own and are listed in [`limits`].
 
+pub mod manifest;
 mod pods;
 pub mod quantity;
 mod validate;
 
+pub use self::manifest::{Manifest, Override};
 pub use self::pods::{PodOptions, SecretVariable, Toleration, Volume, VolumeSource};
 
 use std::collections::BTreeMap;
@@ -67,6 +69,11 @@ pub mod limits {
     pub const PULL_SECRETS: usize = 16;
     /// Labels of a job's pods.
     pub const POD_LABELS: usize = 64;
+    /// Bytes of a pasted manifest, as text and as the JSON that is kept of it; the API server takes 1.5 MiB for an object with all that
+    /// is added to it.
+    pub const MANIFEST_BYTES: usize = 256 * 1024;
+    /// How deep a manifest may be nested. A pod of every kind of volume is 14 deep.
+    pub const MANIFEST_DEPTH: usize = 64;
 }
 
 /// The kind of a job.
@@ -152,6 +159,13 @@ impl JobSpec {
     /// Processes of the job that Holdfast starts.
     pub fn world_size(&self) -> u32 {
         self.starting_replicas() * self.processes_per_replica
+    }
+
+    /// What the processes are told as `WORLD_SIZE`. A manifest's `nprocPerNode` counts processes that the program starts itself, as the
+    /// training operator counts them.
+    pub fn told_world_size(&self) -> u32 {
+        let processes = self.kubernetes.manifest.as_ref().and_then(Manifest::processes);
+        processes.map_or_else(|| self.world_size(), |each| self.replicas.saturating_mul(each))
     }
 }
 
@@ -270,6 +284,9 @@ pub struct SiteCluster {
     pub total_slots: Option<u32>,
     /// Whether jobs may mount directories of its nodes; on Kubernetes only.
     pub allows_host_paths: bool,
+    /// Namespaces that jobs may use, the first for those that name none; empty: not known here.
+    #[serde(default)]
+    pub namespaces: Vec<String>,
 }
 
 /// What a cluster is made of.
@@ -324,6 +341,7 @@ impl Default for Site {
                 max_slots_per_node: Some(2),
                 total_slots: Some(8),
                 allows_host_paths: false,
+                namespaces: Vec::new(),
             }],
             policies: BUILT_IN_POLICIES.map(str::to_owned).to_vec(),
             defaults: FaultTolerance::default(),
@@ -464,19 +482,29 @@ impl From<&JobSpec> for JobDraft {
     /// The body that would create this very job again.
     fn from(spec: &JobSpec) -> Self {
         let ft = &spec.fault_tolerance;
+        let program = match &spec.kubernetes.manifest {
+            None => Self {
+                kind: Some(spec.kind),
+                image: spec.image.clone(),
+                command: spec.command.clone(),
+                env: spec.env.clone(),
+                replicas: Some(spec.replicas.into()),
+                processes_per_replica: Some(spec.processes_per_replica.into()),
+                accelerators_per_replica: Some(spec.accelerators_per_replica.into()),
+                working_dir: spec.working_dir.clone(),
+                kubernetes: spec.kubernetes.clone(),
+                ..Self::default()
+            },
+            // All of that is read from it.
+            manifest => Self {
+                kubernetes: PodOptions { manifest: manifest.clone(), ..PodOptions::default() },
+                ..Self::default()
+            },
+        };
         Self {
             name: spec.name.clone(),
-            kind: Some(spec.kind),
             cluster: Some(spec.cluster.clone()),
-            image: spec.image.clone(),
-            command: spec.command.clone(),
-            env: spec.env.clone(),
-            replicas: Some(spec.replicas.into()),
-            processes_per_replica: Some(spec.processes_per_replica.into()),
-            accelerators_per_replica: Some(spec.accelerators_per_replica.into()),
-            working_dir: spec.working_dir.clone(),
             checkpoint_dir: spec.checkpoint_dir.clone(),
-            kubernetes: spec.kubernetes.clone(),
             fault_tolerance: FaultToleranceDraft {
                 auto_failover: Some(ft.auto_failover),
                 max_task_restarts: Some(ft.max_task_restarts.into()),
@@ -503,6 +531,7 @@ impl From<&JobSpec> for JobDraft {
                     command: ft.health_checks.command.clone(),
                 },
             },
+            ..program
         }
     }
 }

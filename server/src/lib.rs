@@ -16,3 +16,4 @@ pub mod store;
 pub mod telemetry;
 pub mod tokens;
 pub mod web;
+pub mod yaml;

@@ -67,6 +67,7 @@ fn site() -> Site {
         max_slots_per_node: Some(8),
         total_slots: Some(128),
         allows_host_paths: false,
+        namespaces: Vec::new(),
     });
     site
 }
@@ -217,6 +218,14 @@ impl Console for Sample {
 
     async fn site(&self, _: &Caller) -> Result<Site, AppError> {
         Ok(site())
+    }
+
+    async fn task_manifest(&self, _: &Caller, task: &TaskId) -> Result<String, AppError> {
+        Ok(format!("apiVersion: \"kubeflow.org/v1\"\nkind: \"PyTorchJob\"\nmetadata:\n  name: \"{task}\"\n"))
+    }
+
+    fn read_manifest(&self, text: &str) -> Result<serde_json::Value, String> {
+        serde_json::from_str(text).map_err(|why| format!("cannot be read: {why}"))
     }
 
     fn now(&self) -> Time {

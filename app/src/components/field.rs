@@ -138,10 +138,14 @@ pub fn TextArea(
     bound: Bound,
     /// Lines shown.
     rows: u32,
+    /// In a fixed-width face.
+    #[prop(optional)]
+    mono: bool,
     /// What is allowed.
     #[prop(into)]
     hint: ViewFn,
 ) -> impl IntoView {
+    let class = if mono { format!("{TEXTAREA} font-mono text-xs") } else { TEXTAREA.to_owned() };
     let Bound { name, label, value, error, changed, left } = bound;
     let described = move || {
         if error.get().is_some() { format!("{} {}", error_id(name), hint_id(name)) } else { hint_id(name) }
@@ -149,7 +153,7 @@ pub fn TextArea(
     view! {
         <Field name label error hint>
             <textarea
-                class=TEXTAREA
+                class=class
                 id=name
                 name=name
                 rows=rows

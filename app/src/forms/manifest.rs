@@ -56,10 +56,10 @@ fn remove(value: &mut Value, path: &[String]) {
     }
 }
 
-/// Takes out nulls and objects that are empty without them.
+/// Takes out nulls and objects that are empty without them. A pasted object stays as it is.
 fn prune(value: &mut Value) {
     if let Value::Object(fields) = value {
-        fields.values_mut().for_each(prune);
+        fields.iter_mut().filter(|(key, _)| *key != "manifest").for_each(|(_, value)| prune(value));
         fields
             .retain(|_, value| !value.is_null() && value.as_object().is_none_or(|object| !object.is_empty()));
     }
@@ -72,9 +72,14 @@ pub fn json(draft: &JobDraft, site: &Site) -> Option<String> {
 
 /// The body as YAML.
 pub fn yaml(draft: &JobDraft, site: &Site) -> Option<String> {
+    Some(write(&body(draft, site)?).trim_end().to_owned())
+}
+
+/// A value as YAML, each line with its end.
+pub fn write(value: &Value) -> String {
     let mut text = String::new();
-    write_yaml(&mut text, &body(draft, site)?, 0);
-    Some(text.trim_end().to_owned())
+    write_yaml(&mut text, value, 0);
+    text
 }
 
 /// Block style for what holds something, JSON for the rest: every JSON value is YAML too. Texts are always quoted, so none
@@ -92,7 +97,7 @@ fn write_yaml(out: &mut String, value: &Value, depth: usize) {
             out.push('\n');
             write_yaml(out, value, depth + 1);
         } else {
-            out.push_str(&format!(" {value}\n"));
+            out.push_str(&format!(" {}\n", yaml_scalar(value)));
         }
     };
     match value {
@@ -100,8 +105,22 @@ fn write_yaml(out: &mut String, value: &Value, depth: usize) {
             fields.iter().for_each(|(key, value)| entry(format!("{indent}{}:", yaml_key(key)), value))
         }
         Value::Array(items) => items.iter().for_each(|value| entry(format!("{indent}-"), value)),
-        scalar => out.push_str(&format!("{scalar}\n")),
+        scalar => out.push_str(&format!("{}\n", yaml_scalar(scalar))),
     }
+}
+
+/// A value that needs no lines of its own, as JSON. What JSON leaves as it is and older YAML does not print is escaped.
+fn yaml_scalar(value: &Value) -> String {
+    let is_printed = |c: char| {
+        !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    };
+    let text = value.to_string();
+    if text.chars().all(is_printed) {
+        return text;
+    }
+    text.chars()
+        .map(|c| if is_printed(c) { c.to_string() } else { format!("\\u{:04x}", u32::from(c)) })
+        .collect()
 }
 
 /// A key, quoted where it could be taken for something else, as YAML 1.1 does with `NO` and `y`.
@@ -112,7 +131,7 @@ fn yaml_key(key: &str) -> String {
     if is_name && !WORDS.iter().any(|word| key.eq_ignore_ascii_case(word)) {
         key.to_owned()
     } else {
-        Value::from(key).to_string()
+        yaml_scalar(&Value::from(key))
     }
 }
 

@@ -6,6 +6,7 @@ pub mod lines;
 pub mod manifest;
 pub mod new_job;
 pub mod numbers;
+pub mod pasted;
 pub mod pods;
 pub mod review;
 pub mod switches;

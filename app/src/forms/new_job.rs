@@ -3,14 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::job::{FieldError, JobDraft, JobKind, JobSpec, Site, limits};
+use engine::job::{FaultToleranceDraft, FieldError, JobDraft, JobKind, JobSpec, Site, limits};
 
 use super::{
-    lines, numbers, pods,
+    lines, numbers, pasted, pods,
     switches::{self, sent},
     typed::{Typed, field_of, label, name},
 };
 use crate::{console::Posted, format};
+
+/// The view of a form that was only sent to be checked.
+pub const CHECK: &str = "check";
 
 /// What the server does with a post.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,9 +30,16 @@ pub fn answer(fields: Vec<(String, String)>, site: &Site) -> Answer {
     let held_back = pods::held_back(&typed, site);
     let mut moved = switches::settle(&mut typed);
     moved.extend(held_back);
-    if typed.text(name::SHOW).is_some() {
+    match typed.text(name::SHOW) {
+        None => {}
+        Some(CHECK) => {
+            let errors = check(&typed, site).err().unwrap_or_default();
+            return Answer::ShowAgain(Posted { fields: typed.into_fields(), errors, moved });
+        }
         // Somebody who only looks is not told yet what is missing.
-        return Answer::ShowAgain(Posted { fields: typed.into_fields(), errors: Vec::new(), moved });
+        Some(_) => {
+            return Answer::ShowAgain(Posted { fields: typed.into_fields(), errors: Vec::new(), moved });
+        }
     }
     match check(&typed, site) {
         Ok(draft) if moved.is_empty() => Answer::Create(Box::new(draft)),
@@ -71,7 +81,12 @@ pub fn checked(typed: &Typed, site: &Site) -> Result<(JobDraft, JobSpec), Vec<Fi
         Ok(_) => {}
         // What could not be read was not checked either; its own error says more.
         Err(found) => {
-            let told = found.into_iter().filter(|error| !unread.contains(&error.field));
+            let is_here =
+                |error: &FieldError| draft.kubernetes.manifest.is_some() || pasted::has_field(error);
+            let told = found
+                .into_iter()
+                .filter(|error| !unread.contains(&error.field))
+                .filter(|error| !pasted::is_pasted(typed) || is_here(error));
             errors.extend(told.map(|error| pods.at_line(error)));
         }
     }
@@ -80,18 +95,22 @@ pub fn checked(typed: &Typed, site: &Site) -> Result<(JobDraft, JobSpec), Vec<Fi
     Err(errors)
 }
 
+/// Words that a message begins with where its subject is the field.
+const SAYS: [&str; 11] =
+    ["is", "has", "holds", "must", "cannot", "needs", "opens", "passes", "makes", "starts", "would"];
+/// What a place in a manifest begins with.
+const IN_MANIFEST: &str = "kubernetes.manifest.";
+
 /// A field's error as a sentence: the engine's are often without a subject, since the API names the field beside them.
 pub fn sentence(error: &FieldError) -> String {
     let named = match error.field.strip_prefix("env.") {
         Some(variable) => variable.to_owned(),
-        None => label(&error.field).to_owned(),
+        // A place in a manifest is its own name.
+        None => label(error.field.strip_prefix(IN_MANIFEST).unwrap_or(&error.field)).to_owned(),
     };
     let first = error.message.split(' ').next().unwrap_or_default();
-    let mut message = if matches!(first, "is" | "has" | "holds" | "must") {
-        format!("{named} {}", error.message)
-    } else {
-        error.message.clone()
-    };
+    let mut message =
+        if SAYS.contains(&first) { format!("{named} {}", error.message) } else { error.message.clone() };
     if !message.ends_with('.') {
         message.push('.');
     }
@@ -169,8 +188,22 @@ impl Reader<'_> {
 
 /// The draft as far as it can be read, what cannot, and the options of the pods with their lines.
 fn read(typed: &Typed, site: &Site) -> (JobDraft, Vec<FieldError>, pods::Read) {
-    let pods = pods::read(&pods::as_sent(typed, site));
     let mut reader = Reader { typed, errors: Vec::new() };
+    let (mut draft, pods) = if pasted::is_pasted(typed) {
+        let (draft, wrong) = pasted::draft(typed);
+        reader.errors.extend(wrong);
+        (draft, pods::Read::default())
+    } else {
+        fields(&mut reader, site)
+    };
+    options(&mut draft.fault_tolerance, &mut reader, site);
+    (draft, reader.errors, pods)
+}
+
+/// What a job is made of, from fields of its own.
+fn fields(reader: &mut Reader<'_>, site: &Site) -> (JobDraft, pods::Read) {
+    let typed = reader.typed;
+    let pods = pods::read(&pods::as_sent(typed, site));
     let kind = match typed.get(name::KIND) {
         "" => None,
         "pytorchjob" => Some(JobKind::PyTorchJob),
@@ -180,7 +213,7 @@ fn read(typed: &Typed, site: &Site) -> (JobDraft, Vec<FieldError>, pods::Read) {
             None
         }
     };
-    let mut draft = JobDraft {
+    let draft = JobDraft {
         name: typed.get(name::NAME).trim().to_owned(),
         kind,
         cluster: reader.text(name::CLUSTER),
@@ -197,7 +230,12 @@ fn read(typed: &Typed, site: &Site) -> (JobDraft, Vec<FieldError>, pods::Read) {
         ..JobDraft::default()
     };
     reader.errors.extend(pods.errors.iter().cloned());
-    let ft = &mut draft.fault_tolerance;
+    (draft, pods)
+}
+
+/// The Advanced Options.
+fn options(ft: &mut FaultToleranceDraft, reader: &mut Reader<'_>, site: &Site) {
+    let typed = reader.typed;
     ft.auto_failover = Some(sent(typed, name::FAILOVER));
     ft.max_task_restarts = reader.whole(name::TASK_RESTARTS);
     ft.policy.enabled = Some(sent(typed, name::POLICY));
@@ -213,7 +251,6 @@ fn read(typed: &Typed, site: &Site) -> (JobDraft, Vec<FieldError>, pods::Read) {
     ft.exit_checkpoint.max_wait_seconds = reader.seconds(name::WAIT);
     // What the page never shows stays as the site has it.
     ft.health_checks.enabled = Some(site.defaults.health_checks.enabled);
-    (draft, reader.errors, pods)
 }
 
 #[cfg(test)]

@@ -189,6 +189,7 @@ pub fn read(typed: &Typed) -> Read {
         service_account: text(name::SERVICE_ACCOUNT),
         pull_secrets: read.list(typed, name::PULL_SECRETS, |line| Ok(line.to_owned())),
         labels: read.labels(typed, name::POD_LABELS),
+        manifest: None,
     };
     read
 }

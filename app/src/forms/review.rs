@@ -2,11 +2,11 @@
 
 use engine::job::{
     ClusterKind, FaultTolerance, HangDetection, JobDraft, JobSpec, Mode, Site, VolumeSource,
-    quantity::Quantity,
+    manifest::Mounted, quantity::Quantity,
 };
 
 use super::{
-    lines, pods, switches,
+    lines, pasted, pods, switches,
     typed::{LABELS, Typed, label, name, policy_words},
 };
 
@@ -75,6 +75,7 @@ fn meaning(typed: &Typed, field: &str) -> String {
             lines::read_command(text).map_or(text.to_owned(), |words| lines::write_command(&words))
         }
         _ if switches::SWITCHES.contains(&field) => switches::sent(typed, field).to_string(),
+        name::MANIFEST => pasted::meaning(typed),
         _ => pods::meaning(field, text).unwrap_or_else(|| text.to_owned()),
     }
 }
@@ -190,6 +191,9 @@ pub fn readiness(spec: &JobSpec, original: Option<&JobDraft>, site: &Site) -> Ve
 
 /// Whether what is saved on Kubernetes outlives the pod.
 fn checkpoint_volume(dir: &str, spec: &JobSpec) -> (Readiness, String) {
+    if let Some(manifest) = &spec.kubernetes.manifest {
+        return checkpoint_of_manifest(dir, manifest.volume_of(dir));
+    }
     let Some(volume) = spec.kubernetes.volume_of(dir) else {
         return (
             Readiness::Mind,
@@ -212,6 +216,30 @@ fn checkpoint_volume(dir: &str, spec: &JobSpec) -> (Readiness, String) {
         VolumeSource::Claim(claim) => {
             (Readiness::Ok, format!("checkpoint directory {dir}, on the claim {claim}"))
         }
+    }
+}
+
+/// The same, from the volumes of a manifest.
+fn checkpoint_of_manifest(dir: &str, on: Option<Mounted<'_>>) -> (Readiness, String) {
+    let lost = || {
+        (Readiness::Mind, format!("checkpoint directory {dir} is lost with the pod: mount a volume there"))
+    };
+    let Some(volume) = on else { return lost() };
+    match volume.source {
+        "emptyDir" | "ephemeral" => lost(),
+        "configMap" | "secret" | "downwardAPI" | "projected" => {
+            (Readiness::Mind, format!("checkpoint directory {dir} is on a volume that is read only"))
+        }
+        _ if volume.read_only => {
+            (Readiness::Mind, format!("checkpoint directory {dir} is on a volume that is read only"))
+        }
+        "hostPath" => (
+            Readiness::Mind,
+            format!(
+                "checkpoint directory {dir} is on the node itself: an attempt on another node starts at step 0"
+            ),
+        ),
+        _ => (Readiness::Ok, format!("checkpoint directory {dir}, on the volume {}", volume.name)),
     }
 }
 
@@ -339,6 +367,7 @@ mod tests {
             max_slots_per_node: None,
             total_slots: None,
             allows_host_paths: true,
+            namespaces: Vec::new(),
         });
         let told = |volumes: &str, dir: &str| {
             let mut typed = Typed::prefilled(&site);

@@ -5,7 +5,7 @@ use engine::{
     time::Time,
 };
 
-use super::{lines, pods};
+use super::{lines, pasted, pods};
 
 /// Names of the fields.
 pub mod name {
@@ -57,6 +57,8 @@ pub mod name {
     pub const VOLUMES: &str = "kubernetes.volumes";
     /// Variables from Secrets, a line each.
     pub const SECRETS: &str = "kubernetes.secrets";
+    /// A pasted object, which stands for everything that is read from it.
+    pub const MANIFEST: &str = "kubernetes.manifest";
     /// Auto Failover.
     pub const FAILOVER: &str = "fault_tolerance.auto_failover";
     /// Maximum Task Restart Attempts.
@@ -90,8 +92,9 @@ pub mod name {
 }
 
 /// Fields with their labels, in the order of the form.
-pub const LABELS: [(&str, &str); 37] = [
+pub const LABELS: [(&str, &str); 38] = [
     (name::NAME, "Name"),
+    (name::MANIFEST, "Manifest"),
     (name::KIND, "Kind"),
     (name::CLUSTER, "Cluster"),
     (name::IMAGE, "Image"),
@@ -136,10 +139,10 @@ pub fn label(name: &str) -> &str {
 }
 
 /// The form's field that an error's path belongs to: `env.FOO` is shown at `env`, `kubernetes.volumes[0].source` at
-/// `kubernetes.volumes`.
+/// `kubernetes.volumes`, any place in a manifest at the manifest.
 pub fn field_of(path: &str) -> &str {
     let holds = |field: &&&str| path.strip_prefix(**field).is_some_and(|rest| rest.starts_with(['.', '[']));
-    [name::ENV].iter().chain(&pods::LISTS).find(holds).map_or(path, |field| *field)
+    [name::ENV, name::MANIFEST].iter().chain(&pods::LISTS).find(holds).map_or(path, |field| *field)
 }
 
 /// A policy type in the words of the form; a custom one is chosen by its name.
@@ -190,9 +193,14 @@ impl Typed {
         }
     }
 
+    /// Takes a field out.
+    pub(super) fn remove(&mut self, name: &str) {
+        self.0.retain(|(field, _)| field != name);
+    }
+
     /// Turns a switch.
     pub fn turn(&mut self, switch: &str, on: bool) {
-        self.0.retain(|(field, _)| field != switch);
+        self.remove(switch);
         if on {
             self.set(switch, "on");
         }
@@ -224,6 +232,15 @@ impl Typed {
         Self::of_draft(&draft, site)
     }
 
+    /// An empty form for a manifest.
+    pub fn for_manifest(site: &Site) -> Self {
+        let mut draft = pasted::prefilled(site);
+        draft.fault_tolerance.max_task_restarts = Some(site.form_max_task_restarts.into());
+        let mut typed = Self::of_common(&draft, site);
+        pasted::write(&mut typed, None);
+        typed
+    }
+
     /// The demo: two replicas train on this machine, one fails at step 40, and the job recovers from it.
     ///
     /// Its directory is named by `now`: in one that an earlier demo used it would resume after the failure instead of failing.
@@ -248,6 +265,32 @@ impl Typed {
 
     /// A draft as the form shows it; what it leaves out has the site's values.
     pub fn of_draft(draft: &JobDraft, site: &Site) -> Self {
+        let mut typed = Self::of_common(draft, site);
+        if let Some(manifest) = &draft.kubernetes.manifest {
+            pasted::write(&mut typed, Some(manifest));
+            return typed;
+        }
+        let number = |given: Option<i64>, default: i64| given.unwrap_or(default).to_string();
+        for (field, text) in [
+            (name::KIND, draft.kind.unwrap_or(JobKind::PyTorchJob).as_str().to_owned()),
+            (name::IMAGE, draft.image.clone().unwrap_or_default()),
+            (name::COMMAND, lines::write_command(&draft.command)),
+            (name::ENV, lines::write_env(&draft.env)),
+            (name::REPLICAS, number(draft.replicas, 1)),
+            (name::PROCESSES, number(draft.processes_per_replica, 1)),
+            (name::ACCELERATORS, number(draft.accelerators_per_replica, 0)),
+            (name::WORKING_DIR, draft.working_dir.clone().unwrap_or_default()),
+        ] {
+            typed.set(field, text);
+        }
+        for (field, text) in pods::write(&draft.kubernetes) {
+            typed.set(field, text);
+        }
+        typed
+    }
+
+    /// What every create form has.
+    fn of_common(draft: &JobDraft, site: &Site) -> Self {
         let ft = &draft.fault_tolerance;
         let defaults = &site.defaults;
         let number = |given: Option<i64>, default: u32| given.unwrap_or(default.into()).to_string();
@@ -259,15 +302,7 @@ impl Typed {
         let mut typed = Self::default();
         for (field, text) in [
             (name::NAME, draft.name.clone()),
-            (name::KIND, draft.kind.unwrap_or(JobKind::PyTorchJob).as_str().to_owned()),
             (name::CLUSTER, cluster.unwrap_or_default()),
-            (name::IMAGE, draft.image.clone().unwrap_or_default()),
-            (name::COMMAND, lines::write_command(&draft.command)),
-            (name::ENV, lines::write_env(&draft.env)),
-            (name::REPLICAS, number(draft.replicas, 1)),
-            (name::PROCESSES, number(draft.processes_per_replica, 1)),
-            (name::ACCELERATORS, number(draft.accelerators_per_replica, 0)),
-            (name::WORKING_DIR, draft.working_dir.clone().unwrap_or_default()),
             (name::CHECKPOINT_DIR, draft.checkpoint_dir.clone().unwrap_or_default()),
             (name::TASK_RESTARTS, number(ft.max_task_restarts, 0)),
             (name::POLICY_TYPE, policy),
@@ -279,9 +314,6 @@ impl Typed {
             (name::PORT, number(exit.0.port, exit.1.port.into())),
             (name::WAIT, number(exit.0.max_wait_seconds, exit.1.max_wait_seconds)),
         ] {
-            typed.set(field, text);
-        }
-        for (field, text) in pods::write(&draft.kubernetes) {
             typed.set(field, text);
         }
         for (switch, on) in [

@@ -43,6 +43,13 @@ pub async fn get_logs(task: TaskId, query: LogQuery) -> Result<LogPage, AppError
     console.logs(&caller, &task, &query).await
 }
 
+/// The object of an attempt, as YAML.
+#[server(prefix = "/sfn", endpoint = "get_task_manifest", input = Json, output = Json)]
+pub async fn get_task_manifest(task: TaskId) -> Result<String, AppError> {
+    let Scope { console, caller } = scope()?;
+    console.task_manifest(&caller, &task).await
+}
+
 /// The history of one job.
 #[server(prefix = "/sfn", endpoint = "get_events", input = Json, output = Json)]
 pub async fn get_events(id: JobId, query: EventsQuery) -> Result<EventsPage, AppError> {

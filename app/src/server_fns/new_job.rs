@@ -35,6 +35,13 @@ pub struct Original {
     pub draft: JobDraft,
 }
 
+/// What the server reads of a pasted object, or what is wrong with its text.
+#[server(prefix = "/sfn", endpoint = "read_manifest", input = Json, output = Json)]
+pub async fn read_manifest(text: String) -> Result<Result<serde_json::Value, String>, AppError> {
+    let Scope { console, .. } = scope()?;
+    Ok(console.read_manifest(&text))
+}
+
 /// The site's values and, for a copy, the original. A post that was refused comes along while its page is rendered.
 #[server(prefix = "/sfn", endpoint = "start_job", input = Json, output = Json)]
 pub async fn start_job(from: Option<JobId>) -> Result<NewJobStart, AppError> {

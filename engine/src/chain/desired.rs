@@ -41,7 +41,7 @@ pub(super) fn of(
                     number: launch.number,
                     master_addr: address.to_owned(),
                     master_port: offer.port,
-                    world_size: chain.spec.world_size(),
+                    world_size: chain.spec.told_world_size(),
                     first_rank: (index as u32).saturating_mul(processes),
                     local_world_size: processes,
                     stop_grace_seconds: limits::STOP_GRACE_SECONDS,

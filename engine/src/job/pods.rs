@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Manifest;
+
 /// Options of a job on a Kubernetes cluster. What is absent is left to the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -35,6 +37,10 @@ pub struct PodOptions {
     pub pull_secrets: Vec<String>,
     /// Labels of the job object and its pods, such as the queue's name.
     pub labels: BTreeMap<String, String>,
+    /// The object that was pasted; what is read from it is said nowhere else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub manifest: Option<Manifest>,
 }
 
 /// An environment variable by reference.

@@ -1,18 +1,55 @@
 //! From a draft to a valid job, or to the list of every field that is wrong.
 
+mod manifest;
 mod names;
 mod pods;
 
 use super::{
     ClusterKind, ExitCheckpoint, FaultTolerance, FaultToleranceDraft, FieldError, HEALTH_CHECKS,
-    HangDetection, HealthChecks, JobDraft, JobKind, JobSpec, PolicyChoice, Site, SiteCluster, limits,
+    HangDetection, HealthChecks, JobDraft, JobKind, JobSpec, PodOptions, PolicyChoice, Site, SiteCluster,
+    limits,
 };
 use crate::words;
-use std::ops::RangeInclusive;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 /// Variables that Holdfast sets itself; a job that set them would contradict its own ranks.
 const RESERVED: [&str; 6] =
     ["MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"];
+
+/// The namespace's field, which a manifest gives too.
+const NAMESPACE: &str = "kubernetes.namespace";
+
+/// What a job runs, from its fields or from a manifest.
+struct Program {
+    /// What the manifest is named.
+    name: Option<String>,
+    kind: JobKind,
+    image: Option<String>,
+    command: Vec<String>,
+    env: BTreeMap<String, String>,
+    replicas: u32,
+    processes_per_replica: u32,
+    accelerators_per_replica: u32,
+    working_dir: Option<String>,
+    kubernetes: PodOptions,
+}
+
+impl Default for Program {
+    fn default() -> Self {
+        Self {
+            name: None,
+            kind: JobKind::PyTorchJob,
+            image: None,
+            command: Vec::new(),
+            env: BTreeMap::new(),
+            replicas: 1,
+            processes_per_replica: 1,
+            accelerators_per_replica: 0,
+            working_dir: None,
+            kubernetes: PodOptions::default(),
+        }
+    }
+}
 
 /// Collects errors; a field that failed gets a harmless value so that the later ones are checked too.
 struct Checker {
@@ -81,9 +118,16 @@ impl Checker {
         let good = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
             && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
             && name.len() <= 256;
-        if !good {
+        if good {
+            self.reserved(field, name);
+        } else {
             self.refuse(field, "is no variable name; use letters, digits and _, at most 256, no digit first");
-        } else if name.starts_with("HOLDFAST_") || RESERVED.contains(&name) {
+        }
+    }
+
+    /// A variable that is not a job's to set.
+    fn reserved(&mut self, field: &str, name: &str) {
+        if name.starts_with("HOLDFAST_") || RESERVED.contains(&name) {
             self.refuse(field, "is set by Holdfast for each process; remove it");
         }
     }
@@ -122,19 +166,79 @@ impl JobDraft {
         let mut check = Checker { errors: Vec::new() };
         let name = self.name.trim();
         match name.chars().count() {
+            0 if self.kubernetes.manifest.is_some() => {}
             0 => check.refuse("name", "is missing; use 1 to 63 characters"),
             _ => check.text("name", name, limits::NAME_CHARS),
         }
+        let (cluster, program) = self.program(site, &mut check);
+        let kind = program.kind;
+        let name = match (name, &program.name) {
+            ("", Some(of_manifest)) => of_manifest,
+            (name, _) => name,
+        };
+        if name.is_empty() && check.errors.is_empty() {
+            check.refuse("name", "is missing, in the manifest too; use 1 to 63 characters");
+        }
+        let on = cluster.map(|cluster| cluster.kind);
+        let checkpoint_dir = check.path("checkpoint_dir", self.checkpoint_dir.as_deref(), on);
+        let fault_tolerance =
+            self.fault_tolerance.check(kind, program.accelerators_per_replica, site, &mut check);
+        if !check.errors.is_empty() {
+            return Err(check.errors);
+        }
+        Ok(JobSpec {
+            name: name.to_owned(),
+            kind,
+            cluster: cluster.map(|cluster| cluster.name.clone()).unwrap_or_default(),
+            image: program.image,
+            command: program.command,
+            env: program.env,
+            replicas: program.replicas,
+            processes_per_replica: program.processes_per_replica,
+            accelerators_per_replica: program.accelerators_per_replica,
+            working_dir: program.working_dir,
+            checkpoint_dir,
+            kubernetes: program.kubernetes,
+            fault_tolerance,
+        })
+    }
+
+    /// Where the job runs and what it is made of.
+    fn program<'a>(&self, site: &'a Site, check: &mut Checker) -> (Option<&'a SiteCluster>, Program) {
         let kind = self.kind.unwrap_or(JobKind::PyTorchJob);
-        let cluster = self.cluster(site, kind, &mut check);
-        let image = self.image(cluster, &mut check);
+        let Some(manifest) = &self.kubernetes.manifest else {
+            let cluster = self.cluster(site, kind, check);
+            return (cluster, self.fields(cluster, kind, check));
+        };
+        // A RayJob's cluster says nothing before the manifest has said its kind.
+        let cluster = self.cluster(site, JobKind::PyTorchJob, check);
+        if let Some(local) = cluster.filter(|cluster| cluster.kind == ClusterKind::Local) {
+            check.refuse(
+                "kubernetes.manifest",
+                format!(
+                    "needs a Kubernetes cluster, and {} runs programs of this machine; create the job by its fields",
+                    local.name
+                ),
+            );
+            return (cluster, Program::default());
+        }
+        let program = self.pasted(manifest, cluster, check);
+        if let Some(cluster) = cluster {
+            fits(cluster, program.replicas, program.accelerators_per_replica, check);
+        }
+        (cluster, program)
+    }
+
+    /// What the draft's own fields say.
+    fn fields(&self, cluster: Option<&SiteCluster>, kind: JobKind, check: &mut Checker) -> Program {
+        let image = self.image(cluster, check);
         if self.command.first().is_none_or(|program| program.trim().is_empty()) {
             check.refuse("command", "is missing; name the program and its arguments");
         }
         check.command("command", &self.command);
-        self.env(&mut check);
+        self.env(check);
         if kind == JobKind::RayJob {
-            self.ray(&mut check);
+            self.ray(check);
         }
         let replicas = check.count("replicas", self.replicas, 1, 1..=limits::REPLICAS, "");
         let processes_per_replica =
@@ -147,20 +251,14 @@ impl JobDraft {
             "",
         );
         if let Some(cluster) = cluster {
-            fits(cluster, replicas, accelerators_per_replica, &mut check);
+            fits(cluster, replicas, accelerators_per_replica, check);
         }
         let on = cluster.map(|cluster| cluster.kind);
         let working_dir = check.path("working_dir", self.working_dir.as_deref(), on);
-        let checkpoint_dir = check.path("checkpoint_dir", self.checkpoint_dir.as_deref(), on);
-        let kubernetes = self.kubernetes.check(&self.env, cluster, &mut check);
-        let fault_tolerance = self.fault_tolerance.check(kind, accelerators_per_replica, site, &mut check);
-        if !check.errors.is_empty() {
-            return Err(check.errors);
-        }
-        Ok(JobSpec {
-            name: name.to_owned(),
+        let kubernetes = self.kubernetes.check(&self.env, cluster, check);
+        Program {
+            name: None,
             kind,
-            cluster: cluster.map(|cluster| cluster.name.clone()).unwrap_or_default(),
             image,
             command: self.command.clone(),
             env: self.env.clone(),
@@ -168,10 +266,8 @@ impl JobDraft {
             processes_per_replica,
             accelerators_per_replica,
             working_dir,
-            checkpoint_dir,
             kubernetes,
-            fault_tolerance,
-        })
+        }
     }
 
     /// Ray starts the command once, as its driver, by a shell.

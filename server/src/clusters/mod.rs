@@ -43,6 +43,14 @@ pub trait Cluster: Send + Sync {
         Ok(())
     }
 
+    /// The object that an order is made as, without any secret.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn manifest(&self, _order: &Order) -> Result<serde_json::Value, String> {
+        Err("this cluster makes no objects".to_owned())
+    }
+
     /// Its nodes.
     async fn nodes(&self) -> Result<Vec<Node>, ClusterError>;
 

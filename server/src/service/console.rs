@@ -14,6 +14,7 @@ use engine::{
 };
 
 use super::{Service, Wish, may};
+use crate::yaml;
 
 #[async_trait::async_trait]
 impl Console for Service {
@@ -87,6 +88,14 @@ impl Console for Service {
     async fn site(&self, caller: &Caller) -> Result<Site, AppError> {
         may(caller, Wish::See)?;
         Ok(self.site.clone())
+    }
+
+    async fn task_manifest(&self, caller: &Caller, task: &TaskId) -> Result<String, AppError> {
+        Self::task_manifest(self, caller, task).await
+    }
+
+    fn read_manifest(&self, text: &str) -> Result<serde_json::Value, String> {
+        yaml::read(text)
     }
 
     fn now(&self) -> Time {

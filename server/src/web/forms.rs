@@ -1,7 +1,13 @@
 //! Plain form posts: what a page does without script. Each answers 303 to the page that shows its effect, or shows the page
 //! it came from again with what is wrong.
 
-use app::{console::Console, error::AppError, forms::new_job, paths, preferences::Preferences};
+use app::{
+    console::Console,
+    error::AppError,
+    forms::{new_job, pasted, typed::Typed},
+    paths,
+    preferences::Preferences,
+};
 use axum::{
     Router,
     extract::{FromRequest, Request, State},
@@ -103,6 +109,7 @@ async fn create(State(state): State<WebState>, Asks(caller): Asks, form: Form) -
         Err(error) => return Problem::from(error).into_response(),
     };
     let here = form.parts.uri.path_and_query().map_or(paths::NEW_JOB, |whole| whole.as_str()).to_owned();
+    let form = Form { fields: with_manifest_read(&state, form.fields), ..form };
     let draft = match new_job::answer(form.fields.clone(), &site) {
         new_job::Answer::Create(draft) => draft,
         new_job::Answer::ShowAgain(posted) => {
@@ -119,6 +126,13 @@ async fn create(State(state): State<WebState>, Asks(caller): Asks, form: Form) -
         }
         Err(error) => answer(&state, form, Err(error), paths::JOBS, &here).await,
     }
+}
+
+/// The fields with what a pasted manifest says, which is read here alone.
+fn with_manifest_read(state: &WebState, fields: Vec<(String, String)>) -> Vec<(String, String)> {
+    let mut typed = Typed::new(fields);
+    pasted::keep(&mut typed, |text| state.service.read_manifest(text));
+    typed.into_fields()
 }
 
 async fn stop(

@@ -3,7 +3,10 @@
 use axum::body::Body;
 use http::{StatusCode, header};
 
-use crate::support::{Answer, Server, request};
+use crate::{
+    import::MANIFEST,
+    support::{Answer, Server, Setup, request},
+};
 
 async fn post(server: &Server, path: &str, body: &str) -> Answer {
     let sent = request("POST", path).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
@@ -41,6 +44,57 @@ async fn a_copy_remembers_its_original_and_shows_what_differs() {
     let spec = server.get(&format!("/jobs/{copy}/spec")).await.text;
     assert!(spec.contains("Settings that differ") && spec.contains(&format!("href=\"/jobs/{id}/spec\"")));
     assert!(spec.contains(&format!("href=\"/jobs/{id}\"")), "the head of the page leads to the original");
+}
+
+/// The form of a manifest as a browser posts it.
+fn manifest_form(manifest: &str, more: &[(&str, &str)]) -> String {
+    let mut form = form_urlencoded::Serializer::new(String::new());
+    form.append_pair("cluster", "kubernetes").append_pair("name", "").append_pair("checkpoint_dir", "/ckpt");
+    form.append_pair("kubernetes.manifest", manifest).extend_pairs(more).finish()
+}
+
+#[tokio::test]
+async fn a_pasted_manifest_is_checked_then_made_and_its_objects_can_be_seen() {
+    let server = Server::with(Setup { kubernetes: true, ..Setup::default() }).await;
+    let page = server.get("/jobs/new?from=manifest").await;
+    assert!(page.text.contains("name=\"kubernetes.manifest\"") && !page.text.contains("name=\"command\""));
+
+    let post = async |form: &str| post(&server, "/jobs/new?from=manifest", form).await;
+    let broken = "metadata:\n\tname: [";
+    let refused = post(&manifest_form(broken, &[("read.manifest", "{}")])).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(
+        refused.text.contains("cannot be read as YAML: line"),
+        "what a post says was read counts for nothing"
+    );
+    let without = MANIFEST.replace("command:", "comand:");
+    let checked = post(&manifest_form(&without, &[("show", "check")])).await;
+    assert_eq!(checked.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(checked.text.contains("containers[0].command is missing") && checked.text.contains("comand:"));
+    let checked = post(&manifest_form(MANIFEST, &[("show", "check")])).await;
+    assert_eq!(checked.status, StatusCode::OK, "{}", checked.text);
+    assert!(
+        checked.text.contains("spec.runPolicy.backoffLimit")
+            && checked.text.contains("4, the master included")
+    );
+    assert_eq!(server.get("/api/v1/jobs").await.json()["total"], 0);
+
+    let made = post(&manifest_form(MANIFEST, &[("fault_tolerance.auto_failover", "on")])).await;
+    assert_eq!(made.status, StatusCode::SEE_OTHER, "{}", made.text);
+    let id = made.header("location").strip_prefix("/jobs/").unwrap().to_owned();
+    let job = server.get(&format!("/api/v1/jobs/{id}")).await.json();
+    assert_eq!((&job["name"], &job["mode"]), (&"whisper".into(), &"basic".into()));
+    assert_eq!(job["spec"]["kubernetes"]["manifest"]["spec"]["neverHeardOf"]["a"][1], 2.5);
+
+    let task = format!("whisper-{id}-1");
+    let spec = server.get(&format!("/jobs/{id}/spec?task={task}")).await.text;
+    assert!(spec.contains(&format!("href=\"/api/v1/tasks/{task}/manifest\"")), "{spec}");
+    assert!(spec.contains("holdfast.dev/spec-hash") && spec.contains("a pasted manifest"));
+    let copy = server.get(&format!("/jobs/new?from={id}")).await.text;
+    assert!(
+        copy.contains("Nothing: it would run the same again.") && copy.contains("neverHeardOf"),
+        "{copy}"
+    );
 }
 
 #[tokio::test]

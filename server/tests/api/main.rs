@@ -5,6 +5,7 @@
 mod access;
 mod contract;
 mod forms;
+mod import;
 mod jobs;
 mod logs;
 mod requests;

@@ -40,7 +40,7 @@ async fn wrong_types_paths_methods_and_parameters_are_problems_too() {
         ("POST", "/api/v1/jobs", "text/plain", "{}"),
         ("POST", "/api/v1/jobs", "", "{}"),
         ("GET", "/api/v1/job", "", ""),
-        ("POST", "/api/v1/jobs:import", "application/json", "{}"),
+        ("POST", "/api/v1/jobs:unknown", "application/json", "{}"),
         ("GET", "/api/v1/diagnoses", "", ""),
         ("PUT", "/api/v1/jobs", "application/json", "{}"),
         ("POST", "/api/v1/version", "", ""),

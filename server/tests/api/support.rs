@@ -6,11 +6,19 @@ use std::{
 };
 
 use axum::{Router, body::Body};
-use engine::{ids::JobId, job::Site, time::Time};
+use engine::{
+    ids::JobId,
+    job::{Site, SiteCluster},
+    time::Time,
+};
 use http::{Request, Response, StatusCode, header};
 use serde_json::Value;
 use server::{
     clock::{Clock, SystemClock},
+    clusters::{
+        Cluster,
+        kubernetes::{ACCELERATOR, AgentSource, Kubernetes, KubernetesSettings},
+    },
     config::PublicUrl,
     driver::Change,
     logs::LogReader,
@@ -52,6 +60,33 @@ pub struct Setup {
     pub open: bool,
     pub public_url: Option<PublicUrl>,
     pub metrics_open: bool,
+    /// Beside the local cluster there is one of Kubernetes, which does not answer.
+    pub kubernetes: bool,
+}
+
+/// A cluster that is configured and never answers.
+async fn kubernetes(dir: &std::path::Path, stop: &CancellationToken) -> (SiteCluster, Arc<dyn Cluster>) {
+    let kubeconfig = dir.join("kubeconfig");
+    let text = r#"{"apiVersion":"v1","kind":"Config","current-context":"a",
+      "contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],"users":[{"name":"a","user":{}}],
+      "clusters":[{"name":"a","cluster":{"server":"http://127.0.0.1:9"}}]}"#;
+    std::fs::write(&kubeconfig, text).unwrap();
+    let settings = KubernetesSettings {
+        server_ca: None,
+        name: "kubernetes".to_owned(),
+        instance: "0123456789abcdef".to_owned(),
+        data_dir: dir.to_owned(),
+        kubeconfig: Some(kubeconfig),
+        context: None,
+        namespaces: vec!["train".to_owned()],
+        agent: AgentSource::Image("registry.example/agent:1".to_owned()),
+        server_url: "http://holdfast.holdfast:3000".to_owned(),
+        accelerator: ACCELERATOR.to_owned(),
+        node_lost_seconds: 60,
+        allow_host_paths: false,
+    };
+    let site = settings.site();
+    (site, Arc::new(Kubernetes::start(settings, stop.clone()).await.unwrap()))
 }
 
 pub struct Server {
@@ -77,12 +112,18 @@ impl Server {
         let stop = CancellationToken::new();
         let secure = setup.public_url.as_ref().is_some_and(|url| url.secure);
         let access = Access::new(store.clone(), Arc::clone(&clock), !setup.open, secure).unwrap();
+        let (mut site, mut clusters) = (Site::default(), BTreeMap::new());
+        if setup.kubernetes {
+            let (known, cluster) = kubernetes(dir.path(), &stop).await;
+            clusters.insert(known.name.clone(), cluster);
+            site.clusters.push(known);
+        }
         let service = Arc::new(Service {
             store: store.clone(),
             driver: driver.clone(),
-            clusters: BTreeMap::new(),
+            clusters,
             clock,
-            site: Site::default(),
+            site,
             logs: LogReader::new(dir.path().to_owned()),
         });
         let router = web::router(WebParts {

@@ -10,6 +10,7 @@
 
 mod control;
 mod harness;
+mod manifest;
 mod nodes;
 mod ray;
 mod recovery;

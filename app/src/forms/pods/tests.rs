@@ -17,6 +17,7 @@ fn site() -> Site {
         max_slots_per_node: None,
         total_slots: None,
         allows_host_paths: true,
+        namespaces: Vec::new(),
     });
     site
 }
@@ -285,6 +286,7 @@ prop_compose! {
             tolerations,
             pull_secrets,
             labels,
+            manifest: None,
         }
     }
 }

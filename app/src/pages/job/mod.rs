@@ -9,6 +9,7 @@ mod fault_tables;
 pub(crate) mod fault_tolerance;
 mod follow;
 pub(crate) mod logs;
+mod manifest;
 pub(crate) mod metrics;
 pub(crate) mod overview;
 pub(crate) mod spec;

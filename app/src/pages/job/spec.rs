@@ -8,7 +8,10 @@ use engine::{
 use leptos::prelude::*;
 use leptos_router::components::Form;
 
-use super::data::{self, use_job, use_query};
+use super::{
+    data::{self, use_job, use_query},
+    manifest::{AttemptManifest, Made, use_made},
+};
 use crate::{
     components::{
         badge::{Tag, kind_name, mode_name},
@@ -35,6 +38,7 @@ pub fn Spec() -> impl IntoView {
     let with = use_query("with");
     let start = Resource::new_blocking(|| (), |()| start_job(None));
     let id = data::use_job_id();
+    let source = use_made(job, start);
     let other = Resource::new_blocking(
         move || (id.get(), with.get()),
         move |(_, with)| async move {
@@ -53,8 +57,8 @@ pub fn Spec() -> impl IntoView {
                     Ok(job) => {
                         // Without the site's values nothing is marked as a default; the rest of the page stands.
                         let site = start.await.ok().map(|start| start.site);
-                        let other = other.await;
-                        view! { <Loaded job site other /> }.into_any()
+                        let (other, made) = (other.await, source.made().await);
+                        view! { <Loaded job site other made /> }.into_any()
                     }
                     Err(error) => data::unread(error),
                 }
@@ -94,10 +98,15 @@ fn on(value: bool) -> &'static str {
 fn basics(job: &JobView) -> Vec<Setting> {
     let spec = &job.spec;
     let text = |value: &Option<String>, none: &str| value.clone().unwrap_or_else(|| none.to_owned());
+    let made_of = match &spec.kubernetes.manifest {
+        Some(_) => "a pasted manifest, which the rest is read from",
+        None => "its fields",
+    };
     vec![
         setting("Name", &spec.name, false),
         setting("Kind", kind_name(spec.kind), false),
         setting("Cluster", &spec.cluster, false),
+        setting("Made of", made_of, spec.kubernetes.manifest.is_none()),
         setting("Image", text(&spec.image, "none"), spec.image.is_none()),
         setting("Command", lines::write_command(&spec.command), false),
         setting(
@@ -165,7 +174,7 @@ fn options(job: &JobView, defaults: Option<&FaultTolerance>) -> Vec<Setting> {
 }
 
 #[component]
-fn Loaded(job: JobView, site: Option<Site>, other: Other) -> impl IntoView {
+fn Loaded(job: JobView, site: Option<Site>, other: Other, made: Made) -> impl IntoView {
     let body = create_body(&job);
     let frame = use_frame();
     let curl = manifest::command(&body, frame.origin.as_deref(), frame.signs_in());
@@ -213,6 +222,7 @@ fn Loaded(job: JobView, site: Option<Site>, other: Other) -> impl IntoView {
                 {settings("Advanced Options in force", options(&job, site.as_ref().map(|site| &site.defaults)))}
             </section>
         </div>
+        <AttemptManifest made />
         {site.map(|site| view! { <Compared job=job.clone() site other /> })}
         <section class="mt-8" aria-labelledby="body-h">
             <SectionHead id="body-h" title="Create it again">
@@ -310,7 +320,7 @@ fn settings(caption: &'static str, settings: Vec<Setting>) -> AnyView {
     .into_any()
 }
 
-fn listing(title: &'static str, text: String) -> AnyView {
+pub(super) fn listing(title: &'static str, text: String) -> AnyView {
     view! {
         <div class="min-w-0">
             <h3 class="mb-2">{title}</h3>

@@ -123,13 +123,21 @@ pub fn Basics(form: FormState) -> impl IntoView {
                 <Text form field=name::WORKING_DIR mono=true hint=move || view! { <ByCluster form local="empty: the server's own" kubernetes="empty: the image's own; else an absolute path"/> }/>
             </div>
             <PodData form/>
-            <details class="mt-3.5">
-                <summary class="w-fit min-h-6 max-sm:min-h-11 cursor-pointer underline decoration-edge underline-offset-3">"Checkpoint checklist"</summary>
-                <dl class="grid grid-cols-[10rem_1fr] max-sm:grid-cols-1 gap-x-4 gap-y-1 mt-2">
-                    {CHECKLIST.map(|(what, why)| view! { <dt class="font-medium">{what}</dt> <dd class="text-ink-2">{why}</dd> }).collect_view()}
-                </dl>
-            </details>
+            <Checklist/>
         </Part>
+    }
+}
+
+/// What a program needs so that it can be resumed.
+#[component]
+pub fn Checklist() -> impl IntoView {
+    view! {
+        <details class="mt-3.5">
+            <summary class="w-fit min-h-6 max-sm:min-h-11 cursor-pointer underline decoration-edge underline-offset-3">"Checkpoint checklist"</summary>
+            <dl class="grid grid-cols-[10rem_1fr] max-sm:grid-cols-1 gap-x-4 gap-y-1 mt-2">
+                {CHECKLIST.map(|(what, why)| view! { <dt class="font-medium">{what}</dt> <dd class="text-ink-2">{why}</dd> }).collect_view()}
+            </dl>
+        </details>
     }
 }
 

@@ -148,6 +148,7 @@ mod tests {
             max_slots_per_node: None,
             total_slots: None,
             allows_host_paths: false,
+            namespaces: Vec::new(),
         });
         site
     }

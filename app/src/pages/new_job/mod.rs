@@ -4,6 +4,7 @@
 mod advanced;
 mod basics;
 mod kubernetes;
+mod pasted;
 mod review;
 mod state;
 
@@ -12,7 +13,7 @@ use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::hooks::use_query_map;
 
-use self::{advanced::Advanced, basics::Basics, review::Review, state::FormState};
+use self::{advanced::Advanced, basics::Basics, pasted::Pasted, review::Review, state::FormState};
 use crate::{
     components::{
         badge::Tone,
@@ -38,6 +39,8 @@ enum From {
     Scratch,
     /// The demo.
     Demo,
+    /// A pasted manifest.
+    Manifest,
     /// Another job.
     Job(JobId),
 }
@@ -47,6 +50,7 @@ impl From {
         match text.as_deref() {
             None | Some("") => Self::Scratch,
             Some("demo") => Self::Demo,
+            Some("manifest") => Self::Manifest,
             Some(id) => JobId::new(id).map_or(Self::Scratch, Self::Job),
         }
     }
@@ -55,6 +59,7 @@ impl From {
         match self {
             Self::Scratch => paths::NEW_JOB.to_owned(),
             Self::Demo => paths::NEW_DEMO_JOB.to_owned(),
+            Self::Manifest => paths::NEW_JOB_FROM_MANIFEST.to_owned(),
             Self::Job(id) => paths::new_job_like(id),
         }
     }
@@ -62,7 +67,7 @@ impl From {
     fn job(&self) -> Option<JobId> {
         match self {
             Self::Job(id) => Some(id.clone()),
-            Self::Scratch | Self::Demo => None,
+            Self::Scratch | Self::Demo | Self::Manifest => None,
         }
     }
 }
@@ -100,6 +105,7 @@ fn first_typed(from: &From, start: &NewJobStart) -> Typed {
         (Some(posted), _, _) => Typed::new(posted.fields.clone()),
         (None, Some(original), _) => Typed::of_draft(&original.draft, &start.site),
         (None, None, From::Demo) => Typed::demo(&start.site, start.now),
+        (None, None, From::Manifest) => Typed::for_manifest(&start.site),
         (None, None, _) => Typed::prefilled(&start.site),
     }
 }
@@ -134,7 +140,11 @@ fn Loaded(from: From, start: NewJobStart) -> impl IntoView {
                 <MovedList moved/>
                 <Summary form/>
                 <Rendered form/>
-                <Basics form/>
+                {if form.is_pasted() {
+                    view! { <Pasted form/> }.into_any()
+                } else {
+                    view! { <Basics form/> }.into_any()
+                }}
                 <Advanced form/>
                 <div class="flex flex-wrap items-center gap-3 mt-6 pt-6 border-t border-hair">
                     <Submit look=Look::Primary>"Create job"</Submit>
@@ -152,6 +162,7 @@ fn StartFrom(from: From) -> impl IntoView {
     let mut choices = vec![
         ("From scratch", From::Scratch.href(), from == From::Scratch),
         ("Demo job", From::Demo.href(), from == From::Demo),
+        ("PyTorchJob manifest", From::Manifest.href(), from == From::Manifest),
     ];
     if from.job().is_some() {
         choices.push(("Copy of a job", from.href(), true));
@@ -249,6 +260,7 @@ mod tests {
     fn an_address_that_names_no_job_starts_from_scratch() {
         assert_eq!(From::read(Some("<b>".to_owned())), From::Scratch);
         assert_eq!(From::read(Some("demo".to_owned())), From::Demo);
+        assert_eq!(From::read(Some("manifest".to_owned())), From::Manifest);
         let id = JobId::new("jabcdefghij2").unwrap();
         assert_eq!(From::read(Some(id.to_string())), From::Job(id));
     }

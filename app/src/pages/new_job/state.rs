@@ -6,11 +6,13 @@ use std::collections::BTreeSet;
 use engine::job::{FieldError, JobDraft, JobSpec, Mode, Site, SiteCluster};
 use leptos::{ev, html, prelude::*};
 
+#[cfg(feature = "hydrate")]
+use crate::server_fns::new_job::read_manifest;
 use crate::{
     components::field::Bound,
     forms::{
         new_job::{checked, error_of, sentence},
-        pods,
+        pasted, pods,
         switches::{self, Moved},
         typed::{Typed, field_of, label, name},
     },
@@ -109,6 +111,7 @@ impl FormState {
             if let Some(form) = form.get() {
                 if let Some(mut typed) = browser::read(&form) {
                     switches::settle(&mut typed);
+                    self.typed.with_untracked(|was| pasted::carry_over(was, &mut typed));
                     self.typed.set(typed);
                 }
                 self.ready.set(true);
@@ -126,6 +129,43 @@ impl FormState {
     /// The body that would create the job, while no field needs a change.
     pub fn draft(self) -> Option<JobDraft> {
         self.found.with(|found| found.as_ref().ok().map(|(draft, _)| draft.clone()))
+    }
+
+    /// Whether this is the form of a manifest; it stays that.
+    pub fn is_pasted(self) -> bool {
+        self.typed.with_untracked(pasted::is_pasted)
+    }
+
+    /// All that is wrong at a field, whether it was left or not.
+    pub fn errors_at(self, field: &'static str) -> Vec<FieldError> {
+        let errors = self.found.with(|found| found.as_ref().err().cloned().unwrap_or_default());
+        errors.into_iter().filter(|error| field_of(&error.field) == field).collect()
+    }
+
+    /// Has the server read the manifest and shows what is wrong with it.
+    pub fn check_manifest(self) {
+        self.note_left(name::MANIFEST);
+    }
+
+    /// Asks the server what the manifest says, unless that is known.
+    fn read_manifest(self) {
+        let text = self
+            .typed
+            .with_untracked(|typed| (!pasted::is_read(typed)).then(|| typed.get(name::MANIFEST).to_owned()));
+        let Some(text) = text.filter(|text| !text.trim().is_empty()) else { return };
+        #[cfg(feature = "hydrate")]
+        leptos::task::spawn_local(async move {
+            // Where the server does not answer, it reads the text when the form is sent.
+            if let Ok(read) = read_manifest(text.clone()).await {
+                self.typed.try_update(|typed| {
+                    if typed.get(name::MANIFEST) == text {
+                        pasted::keep(typed, |_| read);
+                    }
+                });
+            }
+        });
+        #[cfg(not(feature = "hydrate"))]
+        let _ = text;
     }
 
     /// The chosen cluster.
@@ -159,7 +199,11 @@ impl FormState {
     pub fn error(self, field: &'static str) -> Signal<Option<String>> {
         Signal::derive(move || {
             let judged = self.sent.get() || self.left.with(|left| left.contains(field));
-            let own = self.found.with(|found| Some(sentence(error_of(found.as_ref().err()?, field)?)));
+            let own = self.found.with(|found| {
+                let error = error_of(found.as_ref().err()?, field)?;
+                // The server is being asked.
+                (!pasted::only_unread(std::slice::from_ref(error))).then(|| sentence(error))
+            });
             let refused = self.refused.with(|refused| error_of(refused, field).map(sentence));
             if judged { own.or(refused) } else { refused }
         })
@@ -177,18 +221,28 @@ impl FormState {
     /// Hears of a change.
     pub fn changed(self, field: &'static str) -> Callback<String> {
         Callback::new(move |text: String| {
-            self.typed.update(|typed| typed.set(field, text));
+            self.typed.update(|typed| {
+                typed.set(field, text);
+                if field == name::MANIFEST {
+                    pasted::forget(typed);
+                }
+            });
             self.refused.update(|refused| refused.retain(|error| field_of(&error.field) != field));
         })
     }
 
     /// Hears that a field was left.
     pub fn left(self, field: &'static str) -> Callback<()> {
-        Callback::new(move |()| {
-            self.left.update(|left| {
-                left.insert(field);
-            });
-        })
+        Callback::new(move |()| self.note_left(field))
+    }
+
+    fn note_left(self, field: &'static str) {
+        self.left.update(|left| {
+            left.insert(field);
+        });
+        if field == name::MANIFEST {
+            self.read_manifest();
+        }
     }
 
     /// A person turned a switch.
@@ -231,7 +285,9 @@ impl FormState {
 
     /// Keeps a form with errors from being sent, and takes the person to the list of them.
     pub fn submit(self, event: &ev::SubmitEvent) {
-        if self.found.with_untracked(Result::is_err) {
+        let refused =
+            |found: &Result<_, Vec<_>>| found.as_ref().is_err_and(|errors| !pasted::only_unread(errors));
+        if self.found.with_untracked(refused) {
             event.prevent_default();
             self.sent.set(true);
             #[cfg(feature = "hydrate")]

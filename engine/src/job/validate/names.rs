@@ -1,5 +1,9 @@
 //! What Kubernetes takes for a name, a key or a label.
 
+/// What a DNS label is, as of a namespace.
+pub(super) const DNS_LABEL_RULE: &str =
+    "must be 1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends, as Kubernetes names it";
+
 /// A name of most objects (RFC 1123): DNS labels, with a dot between each.
 pub(super) fn is_dns_subdomain(text: &str) -> bool {
     let good = |part: &str| {

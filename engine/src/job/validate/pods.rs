@@ -6,14 +6,11 @@ use std::{
     ops::RangeInclusive,
 };
 
-use super::{Checker, names};
-use crate::{
-    ids::is_dns_label,
-    job::{
-        ClusterKind, PodOptions, SecretVariable, SiteCluster, Toleration, Volume, VolumeSource, limits,
-        pods::{is_within, plain_path},
-        quantity::Quantity,
-    },
+use super::{Checker, NAMESPACE, names};
+use crate::job::{
+    ClusterKind, PodOptions, SecretVariable, SiteCluster, Toleration, Volume, VolumeSource, limits,
+    pods::{is_within, plain_path},
+    quantity::Quantity,
 };
 
 /// Where the agent is in every replica.
@@ -26,8 +23,6 @@ const RESERVED_DOMAINS: [&str; 5] =
     ["holdfast.dev", "kubernetes.io", "k8s.io", "training.kubeflow.org", "ray.io"];
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-const LABEL_RULE: &str =
-    "must be 1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends, as Kubernetes names it";
 const NAME_RULE: &str =
     "must be 1 to 253 of a-z, 0-9, - and ., with a letter or digit at both ends, as Kubernetes names it";
 const KEY_RULE: &str = "must be up to 63 letters, digits, -, _ and ., with a letter or digit at both ends; a domain and / may stand before it";
@@ -50,7 +45,7 @@ impl PodOptions {
             Some(ClusterKind::Kubernetes) => {
                 options.resources(check);
                 options.placement(check);
-                options.names(check);
+                options.names(cluster, check);
                 options.secrets(env, check);
                 options.volumes(cluster.is_some_and(|cluster| cluster.allows_host_paths), check);
             }
@@ -75,6 +70,16 @@ impl PodOptions {
     }
 
     fn refuse_all(&self, check: &mut Checker) {
+        for field in self.set_fields() {
+            check.refuse(
+                field,
+                "is not used by the local cluster, which runs programs of this machine; leave it out",
+            );
+        }
+    }
+
+    /// The fields that are set.
+    pub(super) fn set_fields(&self) -> impl Iterator<Item = &'static str> {
         let Self {
             namespace,
             cpu,
@@ -89,9 +94,10 @@ impl PodOptions {
             service_account,
             pull_secrets,
             labels,
+            manifest,
         } = self;
-        for (field, is_set) in [
-            ("kubernetes.namespace", namespace.is_some()),
+        [
+            (NAMESPACE, namespace.is_some()),
             ("kubernetes.cpu", cpu.is_some()),
             ("kubernetes.memory", memory.is_some()),
             ("kubernetes.accelerator", accelerator.is_some()),
@@ -104,14 +110,10 @@ impl PodOptions {
             ("kubernetes.service_account", service_account.is_some()),
             ("kubernetes.pull_secrets", !pull_secrets.is_empty()),
             ("kubernetes.labels", !labels.is_empty()),
-        ] {
-            if is_set {
-                check.refuse(
-                    field,
-                    "is not used by the local cluster, which runs programs of this machine; leave it out",
-                );
-            }
-        }
+            ("kubernetes.manifest", manifest.is_some()),
+        ]
+        .into_iter()
+        .filter_map(|(field, is_set)| is_set.then_some(field))
     }
 
     fn resources(&self, check: &mut Checker) {
@@ -151,9 +153,9 @@ impl PodOptions {
         }
     }
 
-    fn names(&self, check: &mut Checker) {
+    fn names(&self, cluster: Option<&SiteCluster>, check: &mut Checker) {
         if let Some(namespace) = &self.namespace {
-            check.must("kubernetes.namespace", is_dns_label(namespace), LABEL_RULE);
+            check.namespace(NAMESPACE, namespace, cluster);
         }
         for (field, name) in [
             ("kubernetes.priority_class", &self.priority_class),

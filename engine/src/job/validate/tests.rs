@@ -20,6 +20,7 @@ fn site() -> Site {
         max_slots_per_node: None,
         total_slots: None,
         allows_host_paths: false,
+        namespaces: Vec::new(),
     });
     site
 }

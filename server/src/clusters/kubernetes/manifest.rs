@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{
-    names,
+    names, pasted,
     pod::{self, Part},
     settings::KubernetesSettings,
 };
@@ -40,14 +40,23 @@ pub(super) fn of(order: &Order, settings: &KubernetesSettings) -> Result<Manifes
         ));
     }
     let namespace = settings.namespace_of(spec.kubernetes.namespace.as_deref())?;
+    let base = spec.kubernetes.manifest.as_ref().map(engine::job::Manifest::object);
+    let of_base = |name| base.map(|base| pasted::marks(base, name)).unwrap_or_default();
     let mut labels = spec.kubernetes.labels.clone();
+    labels.extend(of_base("labels"));
     // After the job's own, so that none of them can pretend to be another job's.
-    labels.extend(marks(order, settings));
-    let body = match spec.kind {
-        JobKind::PyTorchJob => pytorch_job(order, settings, &labels)?,
-        JobKind::RayJob => ray_job(order, settings, &labels)?,
+    let ours = marks(order, settings);
+    labels.extend(ours.clone());
+    let body = match base {
+        // Its pods have labels of their own.
+        Some(base) => pasted::body(base, order, settings, &ours)?,
+        None => json!({ "spec": match spec.kind {
+            JobKind::PyTorchJob => pytorch_job(order, settings, &labels)?,
+            JobKind::RayJob => ray_job(order, settings, &labels)?,
+        } }),
     };
-    let mut annotations = BTreeMap::from([
+    let mut annotations = of_base("annotations");
+    annotations.extend([
         (names::SPEC_HASH.to_owned(), spec_hash(order)),
         (names::JOB_NAME.to_owned(), spec.name.clone()),
     ]);
@@ -55,8 +64,7 @@ pub(super) fn of(order: &Order, settings: &KubernetesSettings) -> Result<Manifes
         let avoid: Vec<_> = plan.avoid.iter().map(|node| node.as_str()).collect();
         annotations.insert(names::AVOIDED.to_owned(), avoid.join(","));
     }
-    let mut job =
-        DynamicObject::new(name, &names::resource(spec.kind)).within(namespace).data(json!({ "spec": body }));
+    let mut job = DynamicObject::new(name, &names::resource(spec.kind)).within(namespace).data(body);
     *job.labels_mut() = labels;
     *job.annotations_mut() = annotations;
     Ok(Manifest { namespace: namespace.to_owned(), secret: secret(order, settings, namespace), job })

@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! manifest, pod   order + settings -> objects             pure
+//! pasted          the same from a pasted object           pure
 //! act, answers    create, delete; what an answer means    calls
 //! watch, world    lists and watches; what they showed     calls, memory
 //! output          what containers print                   calls, files
@@ -30,6 +31,7 @@ mod fake;
 mod manifest;
 mod names;
 mod output;
+mod pasted;
 mod pod;
 mod quantity;
 mod queue;
@@ -192,6 +194,12 @@ impl Cluster for Arc<Kubernetes> {
         let wanted = of_task.find(|one| replica.map_or_else(|| one.is_first(), |name| one.replica == *name));
         let Some(wanted) = wanted else { return Ok(()) };
         self.outputs.fetch(wanted).await.map_err(|why| self.unreachable("fetching output", why))
+    }
+
+    fn manifest(&self, order: &Order) -> Result<serde_json::Value, String> {
+        // The Secret with the tokens is another object.
+        let job = manifest::of(order, self.settings())?.job;
+        serde_json::to_value(job).map_err(|why| why.to_string())
     }
 
     async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {

@@ -56,6 +56,7 @@ impl KubernetesSettings {
             max_slots_per_node: None,
             total_slots: None,
             allows_host_paths: self.allow_host_paths,
+            namespaces: self.namespaces.clone(),
         }
     }
 

@@ -75,6 +75,7 @@ impl LocalConfig {
             max_slots_per_node: Some(self.slots_per_node),
             total_slots: Some(self.slots_per_node.saturating_mul(self.nodes)),
             allows_host_paths: false,
+            namespaces: Vec::new(),
         }
     }
 }

@@ -127,12 +127,16 @@ pub async fn create(
 }
 
 async fn created(state: &WebState, caller: &app::console::Caller, id: &JobId) -> Result<Response, Problem> {
-    let job = state.service.job(caller, id).await?;
-    let mut response = (StatusCode::CREATED, Json(job)).into_response();
+    Ok(made(id, state.service.job(caller, id).await?))
+}
+
+/// The answer to a request that made a job.
+pub(super) fn made(id: &JobId, body: impl Serialize) -> Response {
+    let mut response = (StatusCode::CREATED, Json(body)).into_response();
     if let Ok(place) = HeaderValue::from_str(&format!("/api/v1/jobs/{id}")) {
         response.headers_mut().insert(header::LOCATION, place);
     }
-    Ok(response)
+    response
 }
 
 /// One job.

@@ -1,6 +1,7 @@
 //! REST, version 1: one file per area. Handlers parse, call the service, answer; rules live below them.
 
 pub mod events;
+pub mod import;
 pub mod incidents;
 pub mod jobs;
 pub mod metrics;
@@ -74,6 +75,7 @@ impl IntoResponses for Refusals {
 pub fn router() -> OpenApiRouter<WebState> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(jobs::list, jobs::create))
+        .routes(routes!(import::create))
         .routes(routes!(jobs::get, jobs::delete))
         .routes(routes!(jobs::stop))
         .routes(routes!(jobs::resubmit))
@@ -87,6 +89,7 @@ pub fn router() -> OpenApiRouter<WebState> {
         .routes(routes!(tasks::logs))
         .routes(routes!(tasks::file))
         .routes(routes!(tasks::events))
+        .routes(routes!(tasks::manifest))
         .routes(routes!(incidents::feedback))
         .routes(routes!(nodes::list))
         .routes(routes!(nodes::get))

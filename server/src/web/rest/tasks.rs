@@ -174,6 +174,23 @@ async fn next_piece(
     })
 }
 
+/// The object that an attempt is made as on its cluster, as a file: of every attempt of a job on Kubernetes, also when the object is gone. It
+/// is made of the job and the server's settings of now; the tokens of the agents are in another object.
+#[utoipa::path(get, operation_id = "get_task_manifest", path = "/api/v1/tasks/{task_id}/manifest", tag = "tasks", params(("task_id" = String, Path)),
+    responses((status = 200, body = String, content_type = "application/yaml", headers(("Content-Disposition" = String))), Refusals))]
+pub async fn manifest(
+    State(state): State<WebState>,
+    Asks(caller): Asks,
+    ApiPath(id): ApiPath<TaskId>,
+) -> Result<Response, Problem> {
+    let mut response = text("application/yaml", state.service.task_manifest(&caller, &id).await?);
+    // Names consist of letters, digits and dashes.
+    if let Ok(name) = HeaderValue::from_str(&format!("attachment; filename=\"{id}.yaml\"")) {
+        response.headers_mut().insert(header::CONTENT_DISPOSITION, name);
+    }
+    Ok(response)
+}
+
 /// Which events of an attempt.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -8,6 +8,7 @@ fn site(allows_host_paths: bool) -> Site {
         max_slots_per_node: None,
         total_slots: None,
         allows_host_paths,
+        namespaces: Vec::new(),
     });
     site
 }

@@ -54,6 +54,7 @@ pub(super) fn spec(replicas: i64) -> JobSpec {
         max_slots_per_node: None,
         total_slots: None,
         allows_host_paths: false,
+        namespaces: Vec::new(),
     };
     let site = Site { clusters: vec![cluster], ..Site::default() };
     let draft = JobDraft {

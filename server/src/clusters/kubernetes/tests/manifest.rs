@@ -65,6 +65,7 @@ fn full() -> Order {
             ("holdfast.dev/instance".to_owned(), "forged".to_owned()),
         ]
         .into(),
+        manifest: None,
     };
     let mut order = order(spec);
     order.plan.number = 2;

@@ -1,0 +1,255 @@
+//! The pod template of one role: what runs in it, and what cannot stay in it beside the agent.
+
+use std::collections::BTreeMap;
+
+use super::{At, Checker, LIST, TEXT};
+use crate::job::{
+    limits,
+    pods::{is_within, plain_path},
+    quantity::Quantity,
+    validate::names,
+};
+
+/// The container of the program, as the training operator asks for it.
+const CONTAINER: &str = "pytorch";
+/// Names that Holdfast's own container and volumes have in each pod.
+const OUR_CONTAINER: &str = "holdfast-install";
+const OUR_VOLUMES: [&str; 2] = ["holdfast", "holdfast-token"];
+/// Where the agent and its token are in each pod.
+const OUR_DIRS: [&str; 2] = ["/holdfast", "/etc/holdfast"];
+/// Linux capabilities that open the node to a container.
+const OPENS_THE_NODE: [&str; 7] =
+    ["ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_PTRACE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF"];
+const NOT_ALLOWED: &str =
+    "opens the directories of the node to the job, which this cluster does not allow; leave it out";
+
+/// What a job is made of, as a template says it.
+#[derive(Default)]
+pub(super) struct Reading {
+    pub image: String,
+    pub command: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub accelerators: (u32, Option<String>),
+    pub working_dir: Option<String>,
+}
+
+pub(super) fn read(replica: &At<'_>, host_paths: bool, check: &mut Checker) -> Reading {
+    check.object(replica.clone());
+    let template = check.object(replica.get("template"));
+    let metadata = check.object(template.get("metadata"));
+    check.marks(&metadata);
+    let pod = check.object(template.get("spec"));
+    if !pod.get("nodeName").is_absent() {
+        check.refuse(
+            &pod.get("nodeName").path,
+            "passes the scheduler over, so that no attempt could keep off a node; use nodeSelector",
+        );
+    }
+    names_of_ours(&pod, check);
+    if !host_paths {
+        closed_node(&pod, check);
+    }
+    let containers = pod.get("containers");
+    let program = check.list(&containers).into_iter().find(|one| one.get("name").text() == Some(CONTAINER));
+    match program {
+        Some(program) => container(&program, check),
+        None => {
+            check.refuse(
+                &containers.path,
+                "has no container named pytorch, which the training operator asks for",
+            );
+            Reading::default()
+        }
+    }
+}
+
+/// Names that Holdfast gives to what it adds.
+fn names_of_ours(pod: &At<'_>, check: &mut Checker) {
+    let mut taken = |list: &str, ours: &[&str]| {
+        for entry in pod.get(list).items() {
+            let name = entry.get("name");
+            if name.text().is_some_and(|name| ours.contains(&name)) {
+                check.refuse(
+                    &name.path,
+                    "is the name of what Holdfast adds; use another, or if this is an attempt's manifest, paste the one that the job was made of",
+                );
+            }
+        }
+    };
+    taken("volumes", &OUR_VOLUMES);
+    taken("initContainers", &[OUR_CONTAINER]);
+    taken("containers", &[OUR_CONTAINER]);
+}
+
+/// What gives a pod the node's own directories, in all its ways.
+fn closed_node(pod: &At<'_>, check: &mut Checker) {
+    for volume in pod.get("volumes").items() {
+        let source = volume.get("hostPath");
+        if !source.is_absent() {
+            check.refuse(
+                &source.path,
+                "is a directory of the node, which this cluster does not allow; use a claim",
+            );
+        }
+    }
+    let is_on = |at: &At<'_>| at.value.as_bool() == Some(true);
+    let shared = pod.get("hostPID");
+    if is_on(&shared) {
+        check.refuse(&shared.path, NOT_ALLOWED);
+    }
+    for container in ["initContainers", "containers"].iter().flat_map(|list| pod.get(list).items()) {
+        let context = container.get("securityContext");
+        let privileged = context.get("privileged");
+        if is_on(&privileged) {
+            check.refuse(&privileged.path, NOT_ALLOWED);
+        }
+        for capability in context.get("capabilities").get("add").items() {
+            let name = capability.text().unwrap_or_default().to_ascii_uppercase();
+            if OPENS_THE_NODE.contains(&name.strip_prefix("CAP_").unwrap_or(&name)) {
+                check.refuse(&capability.path, NOT_ALLOWED);
+            }
+        }
+    }
+}
+
+/// The program's container.
+fn container(container: &At<'_>, check: &mut Checker) -> Reading {
+    let image = container.get("image");
+    let found = check.text_of(&image).map(str::trim).unwrap_or_default();
+    if found.is_empty() && (image.is_absent() || image.text().is_some()) {
+        check.refuse(&image.path, "is missing; Kubernetes needs one");
+    }
+    check.text(&image.path, found, 512);
+    for mount in check.list(&container.get("volumeMounts")) {
+        let path = mount.get("mountPath");
+        let plain = plain_path(path.text().unwrap_or_default());
+        if OUR_DIRS.iter().any(|dir| is_within(&plain, dir)) {
+            check.refuse(
+                &path.path,
+                "must not be within /holdfast or /etc/holdfast, where Holdfast's agent is",
+            );
+        }
+    }
+    Reading {
+        image: found.to_owned(),
+        command: command(container, check),
+        env: env(&container.get("env"), check),
+        accelerators: accelerators(&container.get("resources"), check),
+        working_dir: check
+            .text_of(&container.get("workingDir"))
+            .filter(|dir| !dir.is_empty())
+            .map(str::to_owned),
+    }
+}
+
+/// The program and all its arguments.
+fn command(container: &At<'_>, check: &mut Checker) -> Vec<String> {
+    let mut words = |name: &str| {
+        let at = container.get(name);
+        if !at.value.is_array() && !at.is_absent() {
+            check.refuse(&at.path, LIST);
+        }
+        at.items()
+            .map(|item| {
+                if item.text().is_none() {
+                    check.refuse(&item.path, TEXT);
+                }
+                item.text().unwrap_or_default().to_owned()
+            })
+            .collect::<Vec<_>>()
+    };
+    let (command, args) = (words("command"), words("args"));
+    let at = container.get("command");
+    if command.is_empty() && (at.is_absent() || at.value.is_array()) {
+        check.refuse(
+            &at.path,
+            "is missing; the agent starts the program, and what the image would start is not known here: write the program, which args follow",
+        );
+    } else if command.first().is_some_and(|program| program.ends_with("holdfast-agent")) {
+        check.refuse(
+            &at.path,
+            "starts Holdfast's agent, which is added by itself; paste the manifest that the job was made of",
+        );
+    }
+    command.into_iter().chain(args).collect()
+}
+
+/// The variables that have a value of their own.
+fn env(list: &At<'_>, check: &mut Checker) -> BTreeMap<String, String> {
+    let mut env = BTreeMap::new();
+    for variable in check.list(list) {
+        let name = check.text_of(&variable.get("name")).unwrap_or_default();
+        check.reserved(&variable.get("name").path, name);
+        let value = check.text_of(&variable.get("value"));
+        if variable.get("valueFrom").is_absent() && !name.is_empty() {
+            env.insert(name.to_owned(), value.unwrap_or_default().to_owned());
+        }
+    }
+    env
+}
+
+/// How many accelerators, and what counts them.
+fn accelerators(resources: &At<'_>, check: &mut Checker) -> (u32, Option<String>) {
+    for kind in ["limits", "requests"] {
+        let amounts = check.object(resources.get(kind));
+        let keys = amounts.fields().into_iter().flat_map(serde_json::Map::keys);
+        let Some(key) = keys.into_iter().find(|key| is_accelerator(key)) else { continue };
+        let at = amounts.get(key);
+        let amount = match at.value {
+            serde_json::Value::String(text) => Quantity::read(text).map(Quantity::units),
+            value => value.as_u64().map(u128::from),
+        };
+        let most = limits::ACCELERATORS.unsigned_abs();
+        match amount.and_then(|amount| u32::try_from(amount).ok()).filter(|amount| u64::from(*amount) <= most)
+        {
+            Some(amount) => return (amount, Some(key.clone())),
+            None => check.refuse(&at.path, format!("must be a whole number from 0 to {most}")),
+        }
+    }
+    (0, None)
+}
+
+/// Whether a resource counts accelerators: devices have a domain, and those that are none (network cards, parts of a GPU's memory) other
+/// names.
+fn is_accelerator(resource: &str) -> bool {
+    let Some((domain, name)) = resource.split_once('/').filter(|_| names::is_device_resource(resource))
+    else {
+        return false;
+    };
+    let name = name.to_ascii_lowercase();
+    let is_part = ["mem", "core", "percent"].iter().any(|part| name.contains(part));
+    let counts = name.contains("gpu")
+        || ["mig-", "tpu", "gaudi", "ascend", "mlu"].iter().any(|start| name.starts_with(start))
+        || (domain == "gpu.intel.com" || (domain == "aws.amazon.com" && name.starts_with("neuron")));
+    counts && !is_part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_counts_accelerators_is_told_from_other_devices() {
+        for (resource, want) in [
+            ("nvidia.com/gpu", true),
+            ("nvidia.com/gpu.shared", true),
+            ("nvidia.com/mig-3g.40gb", true),
+            ("amd.com/gpu", true),
+            ("gpu.intel.com/xe", true),
+            ("habana.ai/gaudi", true),
+            ("huawei.com/Ascend910", true),
+            ("google.com/tpu", true),
+            ("aws.amazon.com/neurondevice", true),
+            ("aws.amazon.com/neuroncore", false),
+            ("vpc.amazonaws.com/efa", false),
+            ("rdma/hca", false),
+            ("nvidia.com/gpumem", false),
+            ("volcano.sh/vgpu-memory", false),
+            ("gpu", false),
+            ("cpu", false),
+            ("hugepages-2Mi", false),
+        ] {
+            assert_eq!(is_accelerator(resource), want, "{resource}");
+        }
+    }
+}

@@ -67,8 +67,8 @@ pub mod limits {
     pub const STOP_SECONDS: u64 = 30;
     /// Where only consequences of another failure were seen and a replica does not stop, the verdict waits this long since the failure
     /// was noticed for the cluster's word on that replica, seconds: Kubernetes calls a node lost after 50 (node-monitor-grace-period),
-    /// its pods are given up 30 later (`--kube-node-lost-seconds`), and both take a moment to be seen.
-    pub const CAUSE_SECONDS: u64 = 120;
+    /// its pods are given up 60 later (`--kube-node-lost-seconds`), and both take a moment to be seen.
+    pub const CAUSE_SECONDS: u64 = 150;
     /// From the order of a launch until all its processes must have started, seconds.
     pub const START_SECONDS: u64 = 600;
     /// After whoever drives the chain was away, no limit ends for that agents told nothing before this time, seconds. An agent whose

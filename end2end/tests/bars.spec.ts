@@ -57,10 +57,6 @@ interface Measured {
 
 /** Begins to note what the page does, from before its first byte. */
 function observe(): void {
-  let firstInput = Infinity;
-  for (const kind of ['pointerdown', 'keydown']) {
-    addEventListener(kind, (event) => (firstInput = Math.min(firstInput, event.timeStamp)), { capture: true });
-  }
   const measured = { largestPaint: 0, shift: 0, interaction: 0, interacted: false };
   Object.assign(window, { measured });
   const watch = (type: string, note: (entry: PerformanceEntry) => void, more = {}) =>
@@ -70,8 +66,7 @@ function observe(): void {
   });
   watch('layout-shift', (entry) => {
     const { value, hadRecentInput } = entry as PerformanceEntry & { value: number; hadRecentInput: boolean };
-    // What moves later is the page that was asked for by then, however long its part took to come.
-    if (!hadRecentInput && entry.startTime < firstInput) measured.shift += value;
+    if (!hadRecentInput) measured.shift += value;
   });
   const interaction = (entry: PerformanceEntry) => {
     if ((entry as PerformanceEntry & { interactionId: number }).interactionId > 0) {

@@ -68,7 +68,8 @@ pub fn App() -> impl IntoView {
                 "Skip to content"
             </a>
             <AppBar/>
-            <main id="main" tabindex="-1" class="max-w-page mx-auto px-8 max-lg:px-6 max-sm:px-4 pt-5 pb-18 outline-hidden">
+            // As high as the window below the bar, so that the foot does not jump into sight while one page takes another's place.
+            <main id="main" tabindex="-1" class="min-h-[calc(100dvh-3rem)] max-w-page mx-auto px-8 max-lg:px-6 max-sm:px-4 pt-5 pb-18 outline-hidden">
                 <Routes fallback=NotFound>
                     <Route path=path!("/") view=|| view! { <Redirect path=paths::JOBS/> } ssr=SsrMode::Async/>
                     <Route path=path!("/jobs") view=Jobs ssr=SsrMode::Async/>

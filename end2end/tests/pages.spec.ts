@@ -1,10 +1,6 @@
-import AxeBuilder from '@axe-core/playwright';
-import type { Page } from '@playwright/test';
 import { gzipSync } from 'node:zlib';
 
-import { createJob, expect, open, reaches, test } from './support';
-
-const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
+import { createJob, expect, faults, open, reaches, test } from './support';
 
 /** A job with an in-place restart and a resubmission: it fills every page. */
 let job = '';
@@ -32,15 +28,6 @@ function pages(): [string, string][] {
     ['login', '/login'],
     ...tabs.map((tab): [string, string] => [`job${tab}`, `/jobs/${job}${tab}`]),
   ];
-}
-
-/** What is wrong with a page as it is shown now. */
-async function faults(page: Page): Promise<string[]> {
-  const { violations } = await new AxeBuilder({ page }).withTags(RULES).analyze();
-  const wrong = violations.map(({ id, nodes }) => `${id} at ${nodes.map((node) => node.target).join(' and ')}`);
-  const beyond = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-  if (beyond > 0) wrong.push(`scrolls ${beyond} px sideways`);
-  return wrong;
 }
 
 for (const theme of ['light', 'dark']) {

@@ -1,3 +1,4 @@
+import AxeBuilder from '@axe-core/playwright';
 import { test as base, expect, type APIRequestContext, type Locator, type Page } from '@playwright/test';
 
 export { expect };
@@ -97,4 +98,15 @@ export async function interactive(page: Page): Promise<void> {
 /** A field of the create form by its label. */
 export function field(page: Page, label: string): Locator {
   return page.getByRole('textbox', { name: label, exact: true });
+}
+
+const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
+
+/** What is wrong with a page as it is shown now. */
+export async function faults(page: Page): Promise<string[]> {
+  const { violations } = await new AxeBuilder({ page }).withTags(RULES).analyze();
+  const wrong = violations.map(({ id, nodes }) => `${id} at ${nodes.map((node) => node.target).join(' and ')}`);
+  const beyond = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  if (beyond > 0) wrong.push(`scrolls ${beyond} px sideways`);
+  return wrong;
 }

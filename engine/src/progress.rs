@@ -247,8 +247,8 @@ impl LaunchProgress {
         history.reached = history.reached.max(Some(step));
     }
 
-    /// A checkpoint was loaded or saved.
-    pub fn take_checkpoint(&mut self, history: &mut History, event: &CheckpointEvent) {
+    /// A checkpoint was loaded or saved. Whether that is new: a thousand replicas load the same one.
+    pub fn take_checkpoint(&mut self, history: &mut History, event: &CheckpointEvent) -> bool {
         if event.loaded {
             // Several replicas say the same; the oldest one loaded is what training goes on from.
             let older = match (&self.loaded, event.step) {
@@ -256,16 +256,19 @@ impl LaunchProgress {
                 (Some(known), Some(step)) => known.step.is_none_or(|known| step < known),
                 (Some(_), None) => false,
             };
-            if older && self.first.is_none() {
+            let news = older && self.first.is_none();
+            if news {
                 self.loaded = Some(event.clone());
             }
-            return;
+            return news;
         }
+        let news = history.saved < event.step;
         history.saved_any = true;
         history.saved = history.saved.max(event.step);
         if self.new_checkpoint.is_none() && self.is_newer_than_loaded(event.step) {
             self.new_checkpoint = Some((event.at, event.step));
         }
+        news
     }
 
     fn is_newer_than_loaded(&self, step: Option<u64>) -> bool {

@@ -389,9 +389,11 @@ fn launch_end(view: &AttemptView, launch: &LaunchRecord, incident: Option<&Incid
 
 /// Why an attempt still waits, with the nodes of its cluster as squares.
 fn why_queued(queue: &engine::record::Queue) -> AnyView {
-    let needs = queue.needs_nodes.map(|n| format!("needs {}", format::plural(u64::from(n), "node", "nodes")));
-    let free = queue.nodes.map(|n| format!("{} free", n.free));
-    let sentence: Vec<String> = needs.into_iter().chain(free).collect();
+    // A cluster that does not say how many nodes it takes counts them in its own words, which stand below.
+    let counted = queue.needs_nodes.zip(queue.nodes);
+    let numbers = counted.map_or_else(String::new, |(needs, nodes)| {
+        format!(" It needs {}, {} free.", format::plural(u64::from(needs), "node", "nodes"), nodes.free)
+    });
     let position = queue.position.map(|p| format!(" Position {p}.")).unwrap_or_default();
     let short = match queue.reason {
         QueueReason::Busy => "other jobs have the slots",
@@ -401,14 +403,13 @@ fn why_queued(queue: &engine::record::Queue) -> AnyView {
         QueueReason::Suspended => "the queue has suspended it",
         QueueReason::Constraints => "taints, selectors or other constraints keep it out",
     };
-    let numbers = if sentence.is_empty() { String::new() } else { format!(" It {}.", sentence.join(", ")) };
     view! {
         <div class="mt-1.5 rounded-md border border-hair bg-sunken px-2.5 py-2">
             <p>
                 <b>"Why still queued: "</b>
                 {format!("{short}.{numbers}{position}")}
             </p>
-            {queue.nodes.map(node_squares)}
+            {counted.map(|(_, nodes)| node_squares(nodes))}
             <p class="mt-1 text-xs text-ink-3">"The cluster says: " {queue.text.clone()}</p>
         </div>
     }
@@ -488,6 +489,18 @@ mod tests {
         }
         assert_eq!(html.matches("aria-current=\"true\"").count(), 1);
         assert!(!html.contains("style="), "the content security policy forbids style attributes");
+    }
+
+    #[test]
+    fn what_a_cluster_says_in_its_own_words_is_not_counted_again() {
+        let html = |needs: Option<u32>| {
+            let mut chain = samples::chain();
+            let queue = chain.attempts.last_mut().and_then(|newest| newest.attempt.queue.as_mut()).unwrap();
+            queue.needs_nodes = needs;
+            html(&chain, None)
+        };
+        assert!(html(Some(4)).contains(" It needs 4 nodes, 3 free.") && html(Some(4)).contains(" nodes = "));
+        assert!(!html(None).contains(". It ") && !html(None).contains(" nodes = "), "{}", html(None));
     }
 
     #[test]

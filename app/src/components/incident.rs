@@ -273,8 +273,9 @@ fn cost(incident: &IncidentRecord, per_gpu: bool) -> AnyView {
     if parts.is_empty() && total.is_none() {
         return view! { <span class="text-ink-3">"not known"</span> }.into_any();
     }
+    let equals = if parts.is_empty() { "" } else { " = " };
     view! {
-        {parts.join(" + ")} {total.map(|total| view! { " = " <b>{total}</b> })} {queue}
+        {parts.join(" + ")} {total.map(|total| view! { {equals} <b>{total}</b> })} {queue}
     }
     .into_any()
 }

@@ -175,8 +175,9 @@ pub fn must_i_act(job: &JobView, chain: &ChainView) -> Answer {
         (State::Failed, _) if summary.needs_attention => answer("Yes", why_text()),
         (State::Failed, _) => answer("No", format!("Acknowledged. {}", why_text()).trim().to_owned()),
         (State::Stopping | State::Saving, _) => answer("No", "It is being stopped.".to_owned()),
+        // Whether a restart would follow a failure is not the question.
         (_, Some(Substate::Unschedulable)) => {
-            answer("Yes", why_text_or(why_text(), "No set of nodes can ever take it."))
+            answer("Yes", "As it is it can never start: change what it asks for, or the cluster.".to_owned())
         }
         (_, Some(Substate::Unknown)) => answer(
             "Perhaps",
@@ -187,10 +188,6 @@ pub fn must_i_act(job: &JobView, chain: &ChainView) -> Answer {
             answer(word, text)
         }
     }
-}
-
-fn why_text_or(text: String, other: &str) -> String {
-    if text.is_empty() { other.to_owned() } else { text }
 }
 
 /// What would follow if the newest attempt failed now.
@@ -525,6 +522,9 @@ mod tests {
         chain.mode = Mode::None;
         let act = must_i_act(&samples::job(&chain), &chain);
         assert_eq!(act.text, "Auto Failover is off. If attempt 1 fails, nothing is resubmitted.");
+        chain.substate = Some(Substate::Unschedulable);
+        let act = must_i_act(&samples::job(&chain), &chain);
+        assert_eq!((act.word.as_str(), act.text.contains("can never start")), ("Yes", true));
     }
 
     #[test]

@@ -171,10 +171,9 @@ impl Turn {
 
     fn take_checkpoint(&mut self, event: &CheckpointEvent) {
         let chain = &mut self.chain;
-        let saved_before = chain.history.saved;
-        chain.attempt.launch.progress.take_checkpoint(&mut chain.history, event);
+        let news = chain.attempt.launch.progress.take_checkpoint(&mut chain.history, event);
         let path = event.path.as_deref().map(bounded).map(|path| format!(" ({path})")).unwrap_or_default();
-        if let Some(step) = event.step.filter(|step| event.loaded || saved_before < Some(*step)) {
+        if let Some(step) = event.step.filter(|_| news) {
             let what = if event.loaded { "loaded" } else { "saved" };
             let step = crate::words::grouped(step);
             let text = format!("Checkpoint of step {step} {what}{path}.");

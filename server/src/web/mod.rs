@@ -140,14 +140,15 @@ pub fn router(parts: WebParts) -> anyhow::Result<Router> {
     let gates = ServiceBuilder::new()
         .layer(from_fn_with_state(rule, guard::check_host))
         .layer(guard::csrf(parts.public_url.as_ref())?);
-    Ok(surrounded(people.merge(parts.agents).layer(gates), limits::REQUEST_TIME))
+    let trusted = parts.public_url.as_ref().map_or(parts.loopback, |public| public.secure);
+    Ok(surrounded(people.merge(parts.agents).layer(gates), limits::REQUEST_TIME, trusted))
 }
 
 /// What every answer passes. The headers stand outermost, so that also one to a handler that panicked or took too long has them.
-fn surrounded(router: Router, time: Duration) -> Router {
+fn surrounded(router: Router, time: Duration, trusted: bool) -> Router {
     router.layer(
         ServiceBuilder::new()
-            .layer(from_fn(headers::add))
+            .layer(from_fn_with_state(trusted, headers::add))
             .layer(from_fn(move |request, next| request::surround(time, request, next)))
             .layer(CatchPanicLayer::custom(panicked)),
     )
@@ -196,7 +197,7 @@ mod tests {
         let router = Router::new()
             .route("/panics", get(async || -> StatusCode { panic!("a defect") }))
             .route("/hangs", get(async || std::future::pending::<StatusCode>().await));
-        let router = surrounded(router, Duration::from_millis(20));
+        let router = surrounded(router, Duration::from_millis(20), true);
         for (path, want) in
             [("/panics", StatusCode::INTERNAL_SERVER_ERROR), ("/hangs", StatusCode::SERVICE_UNAVAILABLE)]
         {
@@ -205,6 +206,16 @@ mod tests {
             assert_eq!(answer.status(), want, "{path}");
             assert_eq!(answer.headers()["x-content-type-options"], "nosniff", "{path}");
             assert!(answer.headers().contains_key("x-request-id"), "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_browsers_ignore_with_an_error_is_not_sent_where_they_do() {
+        for trusted in [true, false] {
+            let router = Router::new().route("/", get(async || ()));
+            let router = surrounded(router, Duration::from_secs(1), trusted);
+            let answer = router.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+            assert_eq!(answer.headers().contains_key("cross-origin-opener-policy"), trusted);
         }
     }
 }

@@ -6,7 +6,9 @@ use leptos::prelude::*;
 use crate::{
     components::{
         badge::{StateBadge, TypeCode, mode_name},
-        class, story,
+        class,
+        node_names::node_names,
+        story,
         story::short_id,
         table::{DataTable, Panel, SectionHead},
         when::ClockTime,
@@ -80,8 +82,7 @@ fn nodes_of(a: &AttemptRecord) -> AnyView {
             None => quiet("none"),
         }
     } else {
-        let names: Vec<String> = a.nodes.iter().map(ToString::to_string).collect();
-        view! { <span class="block max-w-56 min-w-40 wrap-break-word">{names.join(", ")}</span> }.into_any()
+        view! { <div class="max-w-56 min-w-40 wrap-break-word">{node_names(&a.nodes)}</div> }.into_any()
     }
 }
 

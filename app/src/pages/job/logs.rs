@@ -206,6 +206,7 @@ fn Choose(
     chosen: String,
     choices: Vec<(String, String)>,
 ) -> impl IntoView {
+    let none = choices.is_empty().then(|| view! { <option value="">"none yet"</option> });
     let options = choices
         .into_iter()
         .map(|(value, words)| {
@@ -217,6 +218,7 @@ fn Choose(
         <label class="block max-sm:w-full">
             <span class="mb-1 block font-medium">{label}</span>
             <select name=name class=format!("{SELECT} max-w-64 max-sm:w-full max-sm:max-w-none")>
+                {none}
                 {options}
             </select>
         </label>

@@ -17,6 +17,7 @@ use crate::{
         class,
         failed::FailedPart,
         log_view::tail_line,
+        node_names::node_names,
         notice::Notice,
         pips::Pips,
         proof, story,
@@ -154,6 +155,10 @@ pub fn outcome_words(job: &JobView, chain: &ChainView) -> String {
             format::plural(u64::from(needs), "node", "nodes"),
             are(nodes.free)
         ));
+    }
+    if summary.state == State::Failed {
+        let fault = chain.attempts.last().and_then(|newest| newest.attempt.fault.as_ref());
+        said.extend(fault.map(|fault| format!("What failed: {}.", fault.trim_end_matches('.'))));
     }
     if summary.state.is_terminal() {
         let why = chain.why_not.as_ref().filter(|why| !summary.tail.contains(&why.text));
@@ -309,7 +314,7 @@ fn Facts(job: JobView, chain: ChainView, number: u32) -> impl IntoView {
     let after = (number < total).then(|| link(number + 1, "next", Some("]"))).flatten();
     let newest = (number < total).then(|| link(total, "newest", None)).flatten();
     let avoids: Vec<String> = a.avoided_nodes.iter().map(ToString::to_string).collect();
-    let nodes: Vec<String> = a.nodes.iter().map(ToString::to_string).collect();
+    let waits = a.state == State::Queued;
     let position =
         a.queue.as_ref().and_then(|q| q.position).map(|p| format!(", position {p}")).unwrap_or_default();
     view! {
@@ -328,12 +333,12 @@ fn Facts(job: JobView, chain: ChainView, number: u32) -> impl IntoView {
                     <StateBadge state=a.state />
                 </dd>
                 {a.submitted_at.map(|at| view! {
-                    <dt>{if a.started_at.is_some() { "Submitted" } else { "Queued" }}</dt>
-                    <dd>{if a.started_at.is_some() { "at " } else { "since " }}<ClockTime at />{position}</dd>
+                    <dt>{if waits { "Queued" } else { "Submitted" }}</dt>
+                    <dd>{if waits { "since " } else { "at " }}<ClockTime at />{position}</dd>
                 })}
                 <dt>"Cause"</dt>
                 <dd>{cause(&chain, view)}</dd>
-                {(!nodes.is_empty()).then(|| view! { <dt>"Nodes"</dt> <dd>{nodes.join(", ")}</dd> })}
+                {(!a.nodes.is_empty()).then(|| view! { <dt>"Nodes"</dt> <dd>{node_names(&a.nodes)}</dd> })}
                 {(!avoids.is_empty()).then(|| view! { <dt>"Avoids"</dt> <dd>{avoids.join(", ")}</dd> })}
                 {resumes_at(view).map(|text| view! { <dt>"Resumes at"</dt> <dd>{text}</dd> })}
                 <dt>"Task restarts"</dt>
@@ -427,7 +432,10 @@ mod tests {
     fn the_outcome_says_why_and_what_next() {
         for (chain, wanted) in [
             (samples::chain(), "It needs 4 nodes and 3 are free. Step 40,000 is saved."),
-            (samples::fail_fast(), "Change the program or its input, then resubmit. Step 1,100 is saved."),
+            (
+                samples::fail_fast(),
+                "What failed: RuntimeError in rank 0. Change the program or its input, then resubmit. Step 1,100 is saved.",
+            ),
         ] {
             assert_eq!(outcome_words(&samples::job(&chain), &chain), wanted);
         }

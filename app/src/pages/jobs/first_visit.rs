@@ -11,11 +11,35 @@ use crate::{
     paths,
 };
 
-const STEPS: [&str; 3] = [
-    "Two replicas train for 200 steps and save checkpoints.",
-    "At step 40 one of them fails on purpose.",
-    "Holdfast says what it saw, restarts in place and checks that training resumed.",
-];
+/// What to begin with.
+struct Beginning {
+    says: &'static str,
+    steps: [&'static str; 3],
+    /// Where the buttons lead; the first is the one to press.
+    buttons: [(&'static str, &'static str); 2],
+}
+
+/// On this machine there is a program to try it with.
+const DEMO: Beginning = Beginning {
+    says: "Watch one fail and come back. The demo trains a tiny model on this machine, without a GPU, in about a minute.",
+    steps: [
+        "Two replicas train for 200 steps and save checkpoints.",
+        "At step 40 one of them fails on purpose.",
+        "Holdfast says what it saw, restarts in place and checks that training resumed.",
+    ],
+    buttons: [("Create the demo job", paths::NEW_DEMO_JOB), ("Create your own…", paths::NEW_JOB)],
+};
+
+/// Elsewhere images and volumes are the cluster's own.
+const OWN: Beginning = Beginning {
+    says: "Start a training on the cluster, kill a rank, and watch it come back.",
+    steps: [
+        "Fill in the form, or paste the PyTorchJob that you run today.",
+        "Choose Advanced mode, and a checkpoint directory on a volume.",
+        "Holdfast says what it saw, restarts in place and checks that training resumed.",
+    ],
+    buttons: [("Create a job…", paths::NEW_JOB), ("Paste a manifest…", paths::NEW_JOB_FROM_MANIFEST)],
+};
 
 const PRINCIPLES: [(&str, &str); 3] = [
     (
@@ -31,8 +55,12 @@ const PRINCIPLES: [(&str, &str); 3] = [
 
 /// The first visit.
 #[component]
-pub fn FirstVisit() -> impl IntoView {
-    let steps = STEPS.into_iter().enumerate().map(|(i, text)| {
+pub fn FirstVisit(
+    /// Whether there is a cluster for the demo.
+    demo: bool,
+) -> impl IntoView {
+    let Beginning { says, steps, buttons: [first, second] } = if demo { DEMO } else { OWN };
+    let steps = steps.into_iter().enumerate().map(|(i, text)| {
         view! {
             <li class="grid grid-cols-[22px_1fr] gap-3">
                 <span class="grid place-items-center size-5.5 border border-edge rounded-md text-xs font-semibold">{i + 1}</span>
@@ -52,13 +80,11 @@ pub fn FirstVisit() -> impl IntoView {
         >
             <div>
                 <h2 id="no-jobs" class="text-xl">"No jobs yet"</h2>
-                <p class="mt-2 text-md text-ink-2">
-                    "Watch one fail and come back. The demo trains a tiny model on this machine, without a GPU, in about a minute."
-                </p>
+                <p class="mt-2 text-md text-ink-2">{says}</p>
                 <ol class="grid gap-2.5 mt-5 mb-6">{steps.collect_view()}</ol>
                 <div class="flex flex-wrap gap-2">
-                    <LinkButton href=paths::NEW_DEMO_JOB look=Look::Primary>"Create the demo job"</LinkButton>
-                    <LinkButton href=paths::NEW_JOB>"Create your own…"</LinkButton>
+                    <LinkButton href=first.1 look=Look::Primary>{first.0}</LinkButton>
+                    <LinkButton href=second.1>{second.0}</LinkButton>
                 </div>
                 <p class="mt-3 text-xs text-ink-3">"Both open the form; nothing starts before you send it."</p>
             </div>
@@ -68,7 +94,7 @@ pub fn FirstVisit() -> impl IntoView {
     }
 }
 
-/// A drawing of what the demo will show, and said to be one.
+/// A drawing of what will be shown, and said to be one.
 #[component]
 fn Example() -> impl IntoView {
     let ok = |text: &'static str| {
@@ -121,5 +147,18 @@ fn Launch(title: &'static str, steps: &'static str, children: Children) -> impl 
                 <rect x="8%" width="92%" height="100%" class="fill-kept"></rect>
             </svg>
         </li>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_demo_is_offered_where_it_can_run() {
+        let html = |demo: bool| Owner::new().with(|| view! { <FirstVisit demo/> }.to_html());
+        assert!(html(true).contains("from=demo") && html(true).contains("on this machine"));
+        let elsewhere = html(false);
+        assert!(!elsewhere.contains("from=demo") && elsewhere.contains("from=manifest"), "{elsewhere}");
     }
 }

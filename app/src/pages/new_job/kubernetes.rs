@@ -3,7 +3,7 @@
 //! Which cluster is chosen is known to the browser alone until the form is sent, so a style shows and hides these fields
 //! by the chosen option's `data-kind`: the same without script, and nothing moves when the scripts come.
 
-use engine::job::ClusterKind;
+use engine::job::{ClusterKind, SiteCluster};
 use leptos::prelude::*;
 
 use super::{
@@ -56,9 +56,15 @@ pub fn Cluster(form: FormState) -> impl IntoView {
     }
 }
 
-/// Whether the site has a cluster for these fields.
-fn has_kubernetes(form: FormState) -> bool {
-    form.site.with_value(|site| site.clusters.iter().any(|cluster| cluster.kind == ClusterKind::Kubernetes))
+/// What may stand in the field of the namespace.
+fn namespaces(cluster: SiteCluster) -> String {
+    match cluster.namespaces.as_slice() {
+        [] => "of the job's objects; empty: the one set for the cluster".to_owned(),
+        [only] => format!("of the job's objects; only {only} is allowed, also where it is empty"),
+        [first, ..] => {
+            format!("of the job's objects: {}; empty: {first}", cluster.namespaces.join(", "))
+        }
+    }
 }
 
 /// A list with an entry on each line.
@@ -70,7 +76,7 @@ fn Lines(form: FormState, field: &'static str, #[prop(into)] hint: ViewFn) -> im
 /// Amounts and placement, in Resources. Where they are not used it says why.
 #[component]
 pub fn PodResources(form: FormState) -> impl IntoView {
-    if !has_kubernetes(form) {
+    if !form.has_cluster(ClusterKind::Kubernetes) {
         return view! {
             <p class="mt-5 text-ink-3">"CPU, memory, volumes and other options of pods are for Kubernetes; this server has no such cluster."</p>
         }
@@ -93,7 +99,7 @@ pub fn PodResources(form: FormState) -> impl IntoView {
                 <Text form field=name::MEMORY mono=true hint=|| "of each replica: 64Gi or 512Mi; /dev/shm counts into it"/>
                 <Text form field=name::ACCELERATOR_RESOURCE mono=true hint=|| "what counts GPUs: nvidia.com/gpu; empty: the one set for the cluster"/>
                 <Text form field=name::SHM_SIZE mono=true hint=|| "8Gi; empty: usually 64 MiB, too little for data loaders with many workers"/>
-                <Text form field=name::NAMESPACE mono=true hint=|| "of the job's objects; empty: the one set for the cluster"/>
+                <Text form field=name::NAMESPACE mono=true hint=move || move || form.cluster().map(namespaces)/>
                 <Text form field=name::PRIORITY_CLASS mono=true hint=|| "a PriorityClass; empty: the cluster's default"/>
                 <Text form field=name::SERVICE_ACCOUNT mono=true hint=|| "a ServiceAccount of the namespace; empty: its default"/>
                 <Lines form field=name::PULL_SECRETS hint=|| "Secrets to pull the image with, a name on each line"/>
@@ -110,7 +116,7 @@ pub fn PodResources(form: FormState) -> impl IntoView {
 #[component]
 pub fn PodData(form: FormState) -> impl IntoView {
     let host_paths = move || form.cluster().is_some_and(|cluster| cluster.allows_host_paths);
-    has_kubernetes(form).then(|| {
+    form.has_cluster(ClusterKind::Kubernetes).then(|| {
         view! {
             <div class=ON_KUBERNETES role="group" aria-labelledby="pods-data">
                 <h3 id="pods-data" class="mb-2">"Volumes and Secrets"</h3>

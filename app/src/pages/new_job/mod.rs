@@ -8,7 +8,10 @@ mod pasted;
 mod review;
 mod state;
 
-use engine::{ids::JobId, job::JobKind};
+use engine::{
+    ids::JobId,
+    job::{ClusterKind, JobKind},
+};
 use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::hooks::use_query_map;
@@ -126,7 +129,7 @@ fn Loaded(from: From, start: NewJobStart) -> impl IntoView {
         </nav>
         <div class="flex flex-wrap items-center gap-x-3 gap-y-2 min-h-8">
             <h1>"Create job"</h1>
-            <StartFrom from=from.clone()/>
+            <StartFrom from=from.clone() demo=form.has_cluster(ClusterKind::Local)/>
         </div>
         <form
             method="post"
@@ -157,13 +160,16 @@ fn Loaded(from: From, start: NewJobStart) -> impl IntoView {
     }
 }
 
+/// The demo runs programs of this machine, so it is offered where there is a local cluster.
 #[component]
-fn StartFrom(from: From) -> impl IntoView {
+fn StartFrom(from: From, demo: bool) -> impl IntoView {
     let mut choices = vec![
         ("From scratch", From::Scratch.href(), from == From::Scratch),
-        ("Demo job", From::Demo.href(), from == From::Demo),
         ("PyTorchJob manifest", From::Manifest.href(), from == From::Manifest),
     ];
+    if demo || from == From::Demo {
+        choices.insert(1, ("Demo job", From::Demo.href(), from == From::Demo));
+    }
     if from.job().is_some() {
         choices.push(("Copy of a job", from.href(), true));
     }

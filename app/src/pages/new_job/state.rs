@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use engine::job::{FieldError, JobDraft, JobSpec, Mode, Site, SiteCluster};
+use engine::job::{ClusterKind, FieldError, JobDraft, JobSpec, Mode, Site, SiteCluster};
 use leptos::{ev, html, prelude::*};
 
 #[cfg(feature = "hydrate")]
@@ -171,6 +171,11 @@ impl FormState {
     /// The chosen cluster.
     pub fn cluster(self) -> Option<SiteCluster> {
         self.typed.with(|typed| self.site.with_value(|site| pods::cluster(typed, site).cloned()))
+    }
+
+    /// Whether the site has a cluster of this kind.
+    pub fn has_cluster(self, kind: ClusterKind) -> bool {
+        self.site.with_value(|site| site.clusters.iter().any(|cluster| cluster.kind == kind))
     }
 
     /// Whether the chosen cluster is one of Kubernetes.

@@ -160,6 +160,15 @@ fn why_it_waits_is_kept_and_said_when_it_changes() {
 }
 
 #[test]
+fn a_checkpoint_that_every_rank_loads_is_told_once() {
+    let mut world = World::new(full(2, 2));
+    world.up().steps(1, 10).checkpoint(false, 10).crash(0, AppError).all(&ReportBody::Started);
+    world.checkpoint(true, 10).checkpoint(true, 10);
+    let told = |what: &str| world.events().iter().filter(|event| event.text.contains(what)).count();
+    assert_eq!((told("Checkpoint of step 10 saved"), told("Checkpoint of step 10 loaded")), (1, 1));
+}
+
+#[test]
 fn an_agent_that_starts_anew_without_its_processes_has_lost_them() {
     let mut world = World::new(full(2, 2));
     world.up().steps(1, 10).report(1, ReportBody::Ready);

@@ -23,7 +23,10 @@ use engine::ids::{ReplicaName, TaskId};
 use futures::{AsyncReadExt, StreamExt, stream};
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::{Api, Client, api::LogParams};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::world::{Printing, World};
@@ -54,6 +57,8 @@ const AT_A_TIME: usize = 8;
 const FETCH: Duration = Duration::from_secs(20);
 /// Bytes that are read at once.
 const PIECE: usize = 256 * 1024;
+/// Outputs that are fetched at a time before attempts are removed, of all that are: many may fail at the same moment.
+const FAREWELLS: usize = 32;
 /// How long all outputs of an attempt may take before it is removed.
 const LAST: Duration = Duration::from_secs(20);
 
@@ -62,6 +67,7 @@ pub(super) struct Outputs {
     client: Client,
     data_dir: PathBuf,
     known: Mutex<HashMap<(TaskId, ReplicaName), Arc<Output>>>,
+    farewells: Semaphore,
 }
 
 /// The output of one replica; fetched by one at a time.
@@ -150,7 +156,7 @@ pub(super) enum OutputError {
 
 impl Outputs {
     pub(super) fn new(client: Client, data_dir: PathBuf) -> Self {
-        Self { client, data_dir, known: Mutex::default() }
+        Self { client, data_dir, known: Mutex::default(), farewells: Semaphore::new(FAREWELLS) }
     }
 
     fn output(&self, task: &TaskId, replica: &ReplicaName) -> Arc<Output> {
@@ -244,6 +250,8 @@ impl Outputs {
     pub(super) async fn fetch_all(&self, world: &World, task: &TaskId) {
         // The program's last words may be a moment old.
         let fetch_all = stream::iter(world.printing_of(task)).for_each_concurrent(AT_A_TIME, async |one| {
+            // The semaphore is never closed.
+            let _place = self.farewells.acquire().await;
             drop(self.fetch_after(&one, Duration::ZERO).await);
         });
         if timeout(LAST, fetch_all).await.is_err() {

@@ -215,12 +215,14 @@ impl World {
 
     /// Whose output can be fetched, of all attempts.
     pub(super) fn printing(&self) -> Vec<Printing> {
-        self.state().pods.values().flat_map(|pods| printing(pods)).collect()
+        let state = self.state();
+        state.pods.values().flat_map(|pods| printing(pods, &state.nodes)).collect()
     }
 
     /// The same of one attempt.
     pub(super) fn printing_of(&self, task: &TaskId) -> Vec<Printing> {
-        self.state().pods.get(task).map(|pods| printing(pods)).unwrap_or_default()
+        let state = self.state();
+        state.pods.get(task).map(|pods| printing(pods, &state.nodes)).unwrap_or_default()
     }
 
     /// A job object is there.
@@ -359,8 +361,8 @@ impl World {
 }
 
 /// Of the pods of one attempt, those whose output can be fetched: the first pod of each replica that runs the program, while it is there
-/// and once it has had a container.
-fn printing(pods: &[PodEntry]) -> Vec<Printing> {
+/// and once it has had a container. A node that is not heard gives none, and asking it takes as long as one is willing to wait.
+fn printing(pods: &[PodEntry], nodes: &Nodes) -> Vec<Printing> {
     let mut first = BTreeSet::new();
     let of_replicas = pods.iter().filter_map(|pod| {
         let replica = pod.seen.replica.as_ref()?;
@@ -368,8 +370,12 @@ fn printing(pods: &[PodEntry]) -> Vec<Printing> {
     });
     let has_printed =
         |seen: &PodSeen| matches!(seen.main, ContainerSeen::Running | ContainerSeen::Ended { .. });
+    let is_heard = |seen: &PodSeen| {
+        let node = seen.node.as_ref().and_then(|name| nodes.get(name));
+        node.is_none_or(|node| node.heard)
+    };
     of_replicas
-        .filter(|(pod, _)| !pod.gone && has_printed(&pod.seen))
+        .filter(|(pod, _)| !pod.gone && has_printed(&pod.seen) && is_heard(&pod.seen))
         .map(|(pod, replica)| Printing {
             task: pod.seen.task.clone(),
             replica: replica.clone(),

@@ -181,3 +181,14 @@ async fn the_head_of_a_ray_cluster_has_the_drivers_output_and_its_workers_none()
     assert_eq!((head.replica.as_str(), head.container), ("head-0", "ray"));
     assert!(head.is_first());
 }
+
+#[tokio::test]
+async fn a_node_that_is_not_heard_is_not_asked_for_output() {
+    let (world, _hints) = world();
+    set(&world, "a", running(), Instant::now());
+    for (ready, want) in [("True", 1), ("Unknown", 0), ("False", 1)] {
+        let (name, node) = fake::node("n1", ready, None);
+        world.set_node(name, node);
+        assert_eq!((world.printing().len(), world.printing_of(&task()).len()), (want, want), "{ready}");
+    }
+}

@@ -37,7 +37,7 @@ lint: ## formatting, clippy, licences, unused dependencies, scripts
 	@scripts/setup lint
 	@scripts/lint
 
-bench: build ## measure: restart time, classification, agent overhead, chains and syncs a second, the list of jobs
+bench: build ## measure: restart time, classification, agent overhead, chains and syncs a second, the list of jobs; with root and Go also 500 jobs on Kubernetes
 	@scripts/setup bench
 	@$(ENV) scripts/with-postgres cargo bench --locked --workspace
 

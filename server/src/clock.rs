@@ -44,6 +44,14 @@ pub enum RandomError {
     Id(#[source] InvalidId),
 }
 
+/// Between half of a pause and the whole: so those that wait for the same thing do not come back at the same moment.
+pub fn spread(pause: std::time::Duration) -> std::time::Duration {
+    let mut byte = [0];
+    // A machine without randomness waits longest.
+    let share = getrandom::fill(&mut byte).map_or(1.0, |()| f64::from(byte[0]) / f64::from(u8::MAX));
+    pause.mul_f64((1.0 + share) / 2.0)
+}
+
 /// A new job id: `j` and 11 random characters of `a-z 0-9`, about 57 bits.
 ///
 /// # Errors
@@ -101,6 +109,16 @@ mod tests {
         assert_ne!(one, other);
         assert_eq!(one.as_str().len(), 12);
         assert!(one.as_str().starts_with('j') && !one.as_str().contains('-'), "{one}");
+    }
+
+    #[test]
+    fn pauses_are_spread_and_never_longer() {
+        let pause = std::time::Duration::from_secs(8);
+        let spread: std::collections::BTreeSet<_> = (0..100).map(|_| spread(pause)).collect();
+        assert!(
+            spread.len() > 10 && spread.iter().all(|one| (pause / 2..=pause).contains(one)),
+            "{spread:?}"
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::{
     path::Path,
     process::{Command, ExitStatus},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use databases::{on_each_database, on_postgres};
@@ -219,6 +220,25 @@ async fn hints_and_looks_that_show_nothing_new_write_nothing() {
     }
     world.after_calls(5).await;
     assert_eq!(generation(&world.store).await, before);
+}
+
+#[tokio::test]
+async fn a_hint_that_comes_during_a_look_is_followed_at_once() {
+    let world = World::by(FastClock::slow(), Faults::default(), 0).await;
+    world.until("it exists", |chain| chain.pending_effects().is_empty()).await;
+    let looks = Arc::new(Semaphore::new(0));
+    world.cluster.set(Faults { looks: Some(Arc::clone(&looks)), ..Faults::default() });
+    let made = *world.cluster.calls.borrow();
+    world.driver.hint(&job_id());
+    world.until_calls(made + 1).await;
+    world.driver.hint(&job_id());
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let begin = Instant::now();
+    looks.add_permits(2);
+    world.until_calls(made + 2).await;
+    assert!(begin.elapsed() < Duration::from_secs(4), "it does not wait for the usual look");
 }
 
 #[tokio::test]

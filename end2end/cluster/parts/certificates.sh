@@ -31,6 +31,7 @@ user() { issue "$1" "$2" "${3:-}"; kubeconfig "$1"; }
 openssl req -x509 "${elliptic[@]}" -keyout ca.key -out ca.crt -days 30 -subj /CN=holdfast-test-cluster 2>/dev/null
 issue apiserver /CN=kube-apiserver "IP:127.0.0.1,IP:10.96.0.1,IP:$address,DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc"
 issue kubelet-client /O=system:masters/CN=kube-apiserver-kubelet-client
+issue simulated-nodes /CN=simulated-nodes "IP:$address"
 user admin /O=system:masters/CN=admin
 user controller-manager /CN=system:kube-controller-manager
 user scheduler /CN=system:kube-scheduler

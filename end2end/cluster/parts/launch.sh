@@ -13,8 +13,18 @@ etcd() {
     --advertise-client-urls http://127.0.0.1:2379 --listen-peer-urls http://127.0.0.1:2380
 }
 
-# A lost node's pods are given up after 3 s (usually 300), so that tests need not wait.
+# A lost node's pods are given up after 3 s (usually 300), so that tests need not wait. What service accounts ask for is written down, but
+# for the cluster's own: so what a server under test costs is counted by whom it costs.
 kube_apiserver() {
+  cat >"$run_dir/audit.yaml" <<'CONFIG'
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - {level: None, userGroups: ["system:serviceaccounts:kube-system"]}
+  - {level: Metadata, userGroups: ["system:serviceaccounts"]}
+  - {level: None}
+CONFIG
   exec kube-apiserver --etcd-servers=http://127.0.0.1:2379 --bind-address=0.0.0.0 --secure-port=6443 --advertise-address="$address" \
     --tls-cert-file="$pki/apiserver.crt" --tls-private-key-file="$pki/apiserver.key" --client-ca-file="$pki/ca.crt" \
     --service-account-key-file="$pki/accounts.pub" --service-account-signing-key-file="$pki/accounts.key" \
@@ -22,18 +32,24 @@ kube_apiserver() {
     --authorization-mode=Node,RBAC --allow-privileged=true --enable-aggregator-routing=true \
     --kubelet-client-certificate="$pki/kubelet-client.crt" --kubelet-client-key="$pki/kubelet-client.key" \
     --kubelet-certificate-authority="$pki/ca.crt" --kubelet-preferred-address-types=InternalIP \
-    --default-not-ready-toleration-seconds=3 --default-unreachable-toleration-seconds=3 --profiling=false
+    --default-not-ready-toleration-seconds=3 --default-unreachable-toleration-seconds=3 --profiling=false \
+    --audit-policy-file="$run_dir/audit.yaml" --audit-log-path="$logs/audit.log"
 }
+
+# Clients that limit themselves would make thousands of pods a matter of minutes, of which nothing is learnt about anybody else.
+unlimited=(--kube-api-qps=1000 --kube-api-burst=2000)
 
 # A node that is silent for 8 s is lost (usually 50).
 kube_controller_manager() {
   exec kube-controller-manager --kubeconfig="$pki/controller-manager.kubeconfig" --leader-elect=false \
     --use-service-account-credentials=true --service-account-private-key-file="$pki/accounts.key" --root-ca-file="$pki/ca.crt" \
     --cluster-signing-cert-file="$pki/ca.crt" --cluster-signing-key-file="$pki/ca.key" \
-    --node-monitor-period=1s --node-monitor-grace-period=8s --profiling=false
+    --node-monitor-period=1s --node-monitor-grace-period=8s --profiling=false "${unlimited[@]}"
 }
 
-kube_scheduler() { exec kube-scheduler --kubeconfig="$pki/scheduler.kubeconfig" --leader-elect=false --profiling=false; }
+kube_scheduler() {
+  exec kube-scheduler --kubeconfig="$pki/scheduler.kubeconfig" --leader-elect=false --profiling=false "${unlimited[@]}"
+}
 
 coredns() {
   cat >"$run_dir/Corefile" <<CONFIG
@@ -145,7 +161,8 @@ CONFIG
   exec unshare --mount bash -c 'mount -t tmpfs none /tmp && mkdir /tmp/k8s-webhook-server && mount --no-canonicalize --bind . /tmp/k8s-webhook-server && exec "$@"' \
     training-operator /proc/self/fd/9 --enable-scheme=pytorchjob --pytorch-init-container-image="$train_image" \
     --pytorch-init-container-template-file=wait.yaml \
-    --metrics-bind-address=127.0.0.1:8080 --health-probe-bind-address=127.0.0.1:8081 --webhook-server-port=9443
+    --metrics-bind-address=127.0.0.1:8080 --health-probe-bind-address=127.0.0.1:8081 --webhook-server-port=9443 \
+    --controller-threads=8 "${unlimited[@]}"
 }
 
 # Its probes ask Ray's own health pages with wget, which the stand-in for Ray does not have.
@@ -154,8 +171,24 @@ kuberay() {
   exec kuberay --enable-leader-election=false --metrics-addr=127.0.0.1:8090 --health-probe-bind-address=127.0.0.1:8091
 }
 
+# The kubelets of simulated nodes: their leases, what becomes of their pods, and the output of those, which is the same file for all.
+kwok() {
+  touch "$run_dir/simulated.log"
+  cat >"$run_dir/kwok.yaml" <<CONFIG
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterLogs
+metadata: {name: all}
+spec: {logs: [{logsFile: "$run_dir/simulated.log"}]}
+CONFIG
+  local stage configs=("--config=$run_dir/kwok.yaml")
+  for stage in "$store"/kwok/*.yaml; do configs+=("--config=$stage"); done
+  exec kwok --kubeconfig="$pki/admin.kubeconfig" "${configs[@]}" --manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake \
+    --node-ip="$address" --node-port=10247 --server-address="$address:10247" --node-lease-duration-seconds=16 \
+    --tls-cert-file="$pki/simulated-nodes.crt" --tls-private-key-file="$pki/simulated-nodes.key" --v=WARN
+}
+
 case "$name" in
-  etcd | coredns | kuberay) "$name" ;;
+  etcd | coredns | kuberay | kwok) "$name" ;;
   kube-apiserver | kube-controller-manager | kube-scheduler | training-operator) "${name//-/_}" ;;
   containerd-[12] | kubelet-[12]) "${name%-*}" ;;
   *) die "no such component: $name" ;;

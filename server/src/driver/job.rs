@@ -52,6 +52,8 @@ pub(super) struct Job {
     next: Next,
     call: Option<Call>,
     observe_at: Time,
+    /// A hint came while a call was under way, which may have looked before what it hints at.
+    again: bool,
     tick_after: Time,
     /// The chain was not told yet that this task drives it, or does so again: agents may have been unheard before.
     returned: bool,
@@ -113,6 +115,7 @@ impl Job {
             next: Next::default(),
             call: None,
             observe_at: now,
+            again: false,
             tick_after: now,
             returned: true,
             inbox,
@@ -149,6 +152,7 @@ impl Job {
                 Some(message) = self.messages.recv() => self.collect(message, &mut news),
                 () = self.hint.taken() => {
                     self.inbox = true;
+                    self.again = self.call.is_some();
                     self.observe_at = now;
                     self.used_at = now;
                 }
@@ -225,7 +229,11 @@ impl Job {
         match (effect, outcome) {
             (_, Outcome::NotLeader) => return self.replaced(),
             (None, Outcome::Observed(task_id, observation)) => {
-                let pause = if self.next.is_removal() { OBSERVE_REMOVAL_MILLIS } else { OBSERVE_MILLIS };
+                let pause = match (std::mem::take(&mut self.again), self.next.is_removal()) {
+                    (true, _) => 0,
+                    (false, true) => OBSERVE_REMOVAL_MILLIS,
+                    (false, false) => OBSERVE_MILLIS,
+                };
                 self.observe_at = now.plus_millis(pause);
                 self.heard(&task_id, now, news);
                 news.inputs.push(Input::Observed { task_id, observation });

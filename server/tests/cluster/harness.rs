@@ -27,7 +27,7 @@ pub struct World {
 }
 
 /// What requests are made with. Its TLS is the process's, which has to be there though nothing here uses it.
-fn http_client() -> reqwest::Client {
+pub fn http_client() -> reqwest::Client {
     // Another test of this process may have been first.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::new()
@@ -151,7 +151,7 @@ impl World {
 
     /// Sends the server a signal by its name.
     pub fn signal(&self, name: &str) {
-        let pid = self.server.as_ref().unwrap().id().to_string();
+        let pid = self.pid().to_string();
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
@@ -215,6 +215,16 @@ impl World {
         self.kubectl(&["-n", &self.namespace, "get", what, "-o", &format!("jsonpath={path}")])
     }
 
+    /// Where the server is reached, also by agents.
+    pub fn url(&self) -> &str {
+        &self.base
+    }
+
+    /// The server's process.
+    pub fn pid(&self) -> u32 {
+        self.server.as_ref().unwrap().id()
+    }
+
     /// This test's namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace
@@ -232,6 +242,19 @@ impl World {
         let (status, value) = self.answer(self.client.get(format!("{}/api/v1{path}", self.base))).await;
         assert_eq!(status, 200, "{path}: {value}");
         value
+    }
+
+    /// Reads from the REST API until the answer is as wanted; that it cannot be had now is none.
+    pub async fn until_read(&self, path: &str, wanted: impl Fn(&Value) -> bool) {
+        let begin = Instant::now();
+        loop {
+            let (status, value) = self.answer(self.client.get(format!("{}/api/v1{path}", self.base))).await;
+            if status == 200 && wanted(&value) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{path}: {status} {value}\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// Posts to the REST API.

@@ -14,3 +14,6 @@ mod manifest;
 mod nodes;
 mod ray;
 mod recovery;
+mod scale;
+#[path = "../simulated/mod.rs"]
+mod simulated;

@@ -33,6 +33,8 @@ pub struct Faults {
     pub slow_removal: bool,
     /// Creations wait for a permit.
     pub gate: Option<Arc<Semaphore>>,
+    /// Looks at attempts do.
+    pub looks: Option<Arc<Semaphore>>,
 }
 
 /// The cluster.
@@ -143,7 +145,9 @@ impl Cluster for FileCluster {
     }
 
     async fn observe(&self, task: &TaskId, _: JobKind) -> Result<Observation, ClusterError> {
-        self.begin()?;
+        if let Some(looks) = &self.begin()?.looks {
+            looks.acquire().await.unwrap().forget();
+        }
         if !self.dir.join(task.as_str()).exists() {
             return Ok(Observation::Absent);
         }

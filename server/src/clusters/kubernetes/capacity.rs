@@ -1,6 +1,6 @@
 //! Nodes with their slots. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{facts::Nodes, seen::PodSeen};
 use crate::clusters::Node;
@@ -13,10 +13,14 @@ pub(super) fn nodes(nodes: &Nodes, pods: &[PodSeen], accelerator: &str) -> Vec<N
     let has_any =
         nodes.values().any(|node| node.allocatable.get(accelerator).is_some_and(|have| *have >= 1.0));
     let counted = if has_any { accelerator } else { CPU };
+    let mut by_node = BTreeMap::<_, Vec<_>>::new();
+    for pod in pods {
+        by_node.entry(pod.node.as_ref()).or_default().push(pod);
+    }
     nodes
         .iter()
         .map(|(name, node)| {
-            let here: Vec<_> = pods.iter().filter(|pod| pod.node.as_ref() == Some(name)).collect();
+            let here = by_node.remove(&Some(name)).unwrap_or_default();
             let used: f64 = here.iter().filter_map(|pod| pod.requests.get(counted)).sum();
             let tasks: BTreeSet<_> = here.iter().map(|pod| pod.task.clone()).collect();
             Node {
@@ -36,8 +40,6 @@ fn whole(number: f64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use engine::{
         ids::{NodeName, ReplicaName, TaskId},
         job::JobKind,
@@ -51,7 +53,7 @@ mod tests {
     }
 
     fn node(name: &str, cpu: f64, gpu: f64) -> (NodeName, NodeSeen) {
-        let seen = NodeSeen { ready: true, driven_out: false, allocatable: amounts(cpu, gpu) };
+        let seen = NodeSeen { ready: true, heard: true, driven_out: false, allocatable: amounts(cpu, gpu) };
         (NodeName::new(name).unwrap(), seen)
     }
 

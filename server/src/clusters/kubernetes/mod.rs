@@ -189,10 +189,10 @@ impl Cluster for Arc<Kubernetes> {
     }
 
     async fn fetch_output(&self, task: &TaskId, replica: Option<&ReplicaName>) -> Result<(), ClusterError> {
-        let printing = self.world.printing();
-        let mut of_task = printing.iter().filter(|one| one.task == *task);
-        let wanted = of_task.find(|one| replica.map_or_else(|| one.is_first(), |name| one.replica == *name));
-        let Some(wanted) = wanted else { return Ok(()) };
+        let printing = self.world.printing_of(task);
+        let is_wanted =
+            |one: &&world::Printing| replica.map_or_else(|| one.is_first(), |name| one.replica == *name);
+        let Some(wanted) = printing.iter().find(is_wanted) else { return Ok(()) };
         self.outputs.fetch(wanted).await.map_err(|why| self.unreachable("fetching output", why))
     }
 

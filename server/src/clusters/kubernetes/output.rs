@@ -3,12 +3,19 @@
 //! The API server keeps a container's output as long as its pod is there, and of a long one only the end; so what is new is fetched
 //! again and again, at once when a container ends, and before anything of an attempt is removed. Whoever reads a log has it
 //! fetched first.
+//!
+//! What nobody waits for shares a budget, because each fetch is a request of the API server to a kubelet: where many containers run, those
+//! come first that have most to lose, and the others less often. What a kubelet still has when its turn comes is not lost, and
+//! what a failure says reaches the server through the agents.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     error::Error,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,7 +23,10 @@ use engine::ids::{ReplicaName, TaskId};
 use futures::{AsyncReadExt, StreamExt, stream};
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::{Api, Client, api::LogParams};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::world::{Printing, World};
@@ -24,19 +34,31 @@ use crate::logs::keep::{Form, KeptLog};
 
 /// Who reads a log often sees what is at most so old.
 const FRESH: Duration = Duration::from_secs(1);
-/// Without a reader the output of a container that runs is fetched so often. A kubelet keeps 50 MB by default, and starts a new file each
-/// 10.
+/// Without a reader the output of a container that runs is fetched so often, as far as the budget goes. A kubelet keeps 50 MB by default,
+/// and starts a new file each 10.
 const EACH: Duration = Duration::from_secs(30);
 /// How often it is looked for containers whose output is due.
 const LOOK: Duration = Duration::from_secs(2);
-/// Pause after a failure, as with a node that cannot be reached.
-const RETRY: Duration = Duration::from_secs(10);
+/// The budget: containers that run and are fetched after each look, five a second at most. All of 150 have their turn every 30 s, all of
+/// 4,000 every 13 minutes; one that prints 10 kB/s does so earlier.
+const RUNNING: usize = 10;
+/// Those that have ended or are about to, after each look. Each is fetched once, so this only keeps the end of very many from holding up
+/// the others.
+const ENDED: usize = 256;
+/// What a container is taken to print at least, bytes a second, so that a quiet one has its turn too.
+const QUIET: f64 = 50.0;
+/// Pause after a failure, as with a node that cannot be reached; it doubles up to [`LONGEST_RETRY`].
+const FIRST_RETRY: Duration = Duration::from_secs(10);
+/// The longest pause: nodes that stay away must not use up what the others need.
+const LONGEST_RETRY: Duration = Duration::from_secs(300);
 /// Outputs that are fetched at a time.
 const AT_A_TIME: usize = 8;
 /// How long fetching one may take; what has come by then is kept, and the rest comes next time.
 const FETCH: Duration = Duration::from_secs(20);
 /// Bytes that are read at once.
 const PIECE: usize = 256 * 1024;
+/// Outputs that are fetched at a time before attempts are removed, of all that are: many may fail at the same moment.
+const FAREWELLS: usize = 32;
 /// How long all outputs of an attempt may take before it is removed.
 const LAST: Duration = Duration::from_secs(20);
 
@@ -45,6 +67,7 @@ pub(super) struct Outputs {
     client: Client,
     data_dir: PathBuf,
     known: Mutex<HashMap<(TaskId, ReplicaName), Arc<Output>>>,
+    farewells: Semaphore,
 }
 
 /// The output of one replica; fetched by one at a time.
@@ -55,10 +78,57 @@ struct Output(tokio::sync::Mutex<Fetched>);
 #[derive(Default)]
 struct Fetched {
     at: Option<Instant>,
+    /// When it was first seen that there is something to fetch.
+    since: Option<Instant>,
+    /// How much came a second, the last time.
+    bytes_per_second: f64,
     /// It was fetched after its container had ended, so nothing more will come.
     complete: bool,
-    /// The last try failed, and that was told.
-    failing: bool,
+    /// Tries that have failed in a row; the first is told.
+    failures: u32,
+}
+
+/// When an output is to be fetched.
+enum Due {
+    /// Its container has ended, or is about to: soon nothing can be fetched any more.
+    Now,
+    /// When there is room, first those of which most may be lost: so many bytes are likely to be new.
+    InTurn(f64),
+    NotYet,
+}
+
+impl Fetched {
+    fn due(&self, printing: &Printing, now: Instant) -> Due {
+        let is_ending = printing.over || printing.ending;
+        let pause = match self.failures {
+            0 if is_ending => Duration::ZERO,
+            0 => EACH,
+            failures => retry_pause(failures),
+        };
+        if self.complete || self.at.is_some_and(|at| now.duration_since(at) < pause) {
+            return Due::NotYet;
+        }
+        if is_ending {
+            return Due::Now;
+        }
+        let since = self.at.or(self.since).unwrap_or(now);
+        let seconds = now.duration_since(since).as_secs_f64();
+        Due::InTurn(seconds * (self.bytes_per_second + QUIET))
+    }
+
+    /// Notes what a try brought.
+    fn note(&mut self, bytes: u64, failed: bool, now: Instant) {
+        let since = self.at.or(self.since);
+        let seconds = since.map_or(EACH, |since| now.duration_since(since)).as_secs_f64();
+        self.bytes_per_second = bytes as f64 / seconds.max(1.0);
+        self.at = Some(now);
+        self.failures = if failed { self.failures.saturating_add(1) } else { 0 };
+    }
+}
+
+/// How long to wait after so many failures in a row.
+fn retry_pause(failures: u32) -> Duration {
+    FIRST_RETRY.saturating_mul(1 << failures.saturating_sub(1).min(8)).min(LONGEST_RETRY)
 }
 
 /// Why an output could not be fetched.
@@ -86,7 +156,7 @@ pub(super) enum OutputError {
 
 impl Outputs {
     pub(super) fn new(client: Client, data_dir: PathBuf) -> Self {
-        Self { client, data_dir, known: Mutex::default() }
+        Self { client, data_dir, known: Mutex::default(), farewells: Semaphore::new(FAREWELLS) }
     }
 
     fn output(&self, task: &TaskId, replica: &ReplicaName) -> Arc<Output> {
@@ -110,23 +180,27 @@ impl Outputs {
         if fetched.complete || is_fresh {
             return Ok(());
         }
-        let result = match timeout(FETCH, self.keep(printing)).await {
+        let bytes = AtomicU64::new(0);
+        let result = match timeout(FETCH, self.keep(printing, &bytes)).await {
             // The next one goes on where this one was.
             Err(_) => Ok(false),
             Ok(done) => done.map(|()| true),
         };
-        fetched.at = Some(Instant::now());
-        fetched.complete = printing.over && matches!(result, Ok(true));
+        let bytes = bytes.into_inner();
+        // Where nothing came in all that time its node is not heard, whatever the API server says.
+        let is_silent = matches!(result, Ok(false)) && bytes == 0;
         if let Err(error) = &result
-            && !fetched.failing
+            && fetched.failures == 0
         {
             tracing::warn!(task = %printing.task, replica = %printing.replica, error = error as &dyn Error, "could not fetch its output; tried again");
         }
-        fetched.failing = result.is_err();
+        fetched.note(bytes, result.is_err() || is_silent, Instant::now());
+        fetched.complete = printing.over && matches!(result, Ok(true));
         result.map(drop)
     }
 
-    async fn keep(&self, printing: &Printing) -> Result<(), OutputError> {
+    /// Keeps what is new; `bytes` counts what came, also where it breaks off.
+    async fn keep(&self, printing: &Printing, bytes: &AtomicU64) -> Result<(), OutputError> {
         let Some(job) = printing.task.job_id() else { return Ok(()) };
         let pod = || printing.pod.clone();
         let dir = self.data_dir.join("jobs").join(job.as_str()).join(printing.task.as_str());
@@ -154,6 +228,7 @@ impl Outputs {
                 return Ok(());
             }
             filled += read;
+            bytes.fetch_add(read as u64, Ordering::Relaxed);
             let (given, taken);
             (log, given, taken) = blocking(move || {
                 let taken = log.take(&buffer[..filled])?;
@@ -173,9 +248,10 @@ impl Outputs {
 
     /// Fetches all that is left of an attempt before it is removed, as far as that goes in time.
     pub(super) async fn fetch_all(&self, world: &World, task: &TaskId) {
-        let all = stream::iter(world.printing()).filter(|one| std::future::ready(one.task == *task));
         // The program's last words may be a moment old.
-        let fetch_all = all.for_each_concurrent(AT_A_TIME, async |one| {
+        let fetch_all = stream::iter(world.printing_of(task)).for_each_concurrent(AT_A_TIME, async |one| {
+            // The semaphore is never closed.
+            let _place = self.farewells.acquire().await;
             drop(self.fetch_after(&one, Duration::ZERO).await);
         });
         if timeout(LAST, fetch_all).await.is_err() {
@@ -187,7 +263,7 @@ impl Outputs {
     pub(super) async fn keep_going(&self, world: &World, stop: CancellationToken) {
         loop {
             let round = async {
-                let due = self.due(world.printing());
+                let due = self.due(world.printing(), Instant::now());
                 stream::iter(due)
                     .for_each_concurrent(AT_A_TIME, async |one| drop(self.fetch(&one).await))
                     .await;
@@ -200,23 +276,28 @@ impl Outputs {
         }
     }
 
-    /// Those that ended, are about to, or were not fetched for long; forgets those that are no more.
-    fn due(&self, all: Vec<Printing>) -> Vec<Printing> {
+    /// Those that are fetched now, the most urgent first; forgets those that are no more.
+    fn due(&self, all: Vec<Printing>, now: Instant) -> Vec<Printing> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(task, replica), _| all.iter().any(|one| one.task == *task && one.replica == *replica));
-        let is_due = |one: &Printing| {
-            let Some(output) = known.get(&(one.task.clone(), one.replica.clone())) else { return true };
+        let there: HashSet<_> = all.iter().map(|one| (&one.task, &one.replica)).collect();
+        known.retain(|(task, replica), _| there.contains(&(task, replica)));
+        let (mut ended, mut running) = (Vec::new(), Vec::new());
+        for one in all {
+            let output = known.entry((one.task.clone(), one.replica.clone())).or_default();
             // One that is being fetched is not due.
-            output.0.try_lock().is_ok_and(|fetched| {
-                let pause = match (fetched.failing, one.over || one.ending) {
-                    (false, true) => Duration::ZERO,
-                    (true, true) => RETRY,
-                    (_, false) => EACH,
-                };
-                !fetched.complete && fetched.at.is_none_or(|at| at.elapsed() >= pause)
-            })
-        };
-        all.into_iter().filter(is_due).collect()
+            let Ok(mut fetched) = output.0.try_lock() else { continue };
+            fetched.since.get_or_insert(now);
+            match fetched.due(&one, now) {
+                Due::Now => ended.push((fetched.failures, one)),
+                Due::InTurn(bytes) => running.push((bytes, one)),
+                Due::NotYet => {}
+            }
+        }
+        // A node that does not answer keeps the others waiting once.
+        ended.sort_by_key(|(failures, _)| *failures);
+        running.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        let ended = ended.into_iter().map(|(_, one)| one).take(ENDED);
+        ended.chain(running.into_iter().map(|(_, one)| one).take(RUNNING)).collect()
     }
 }
 

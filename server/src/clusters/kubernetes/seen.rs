@@ -320,8 +320,10 @@ fn requests(spec: &core::PodSpec) -> Amounts {
 /// A node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NodeSeen {
-    /// Its kubelet is heard.
+    /// Its kubelet is heard, and says that it is well.
     pub ready: bool,
+    /// Its kubelet is heard, whatever it says.
+    pub heard: bool,
     /// A taint that drives pods away, other than those for a kubelet that is not heard.
     pub driven_out: bool,
     pub allocatable: Amounts,
@@ -332,7 +334,8 @@ impl NodeSeen {
         let name = NodeName::new(node.name_any()).ok()?;
         let status = node.status.as_ref();
         let conditions = status.and_then(|status| status.conditions.as_ref());
-        let ready = conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
+        let ready = conditions.into_iter().flatten().find(|one| one.type_ == "Ready");
+        let ready = ready.map(|one| one.status.as_str());
         let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
         let driven_out = taints.into_iter().flatten().any(|taint| {
             taint.effect == "NoExecute"
@@ -347,7 +350,8 @@ impl NodeSeen {
             .flatten()
             .filter_map(|(name, amount)| Some((name.clone(), quantity::parse(&amount.0)?)))
             .collect();
-        Some((name, Self { ready, driven_out, allocatable }))
+        let (ready, heard) = (ready == Some("True"), ready != Some("Unknown"));
+        Some((name, Self { ready, heard, driven_out, allocatable }))
     }
 }
 

@@ -1,5 +1,8 @@
 //! The watches of a cluster. Each is a task that lists, follows, and begins again from a full list after every failure: so a watch that
 //! works again says so at once, and what was missed meanwhile is found.
+//!
+//! An API server that comes back is not met by everything at once: lists come in pages, a few at a time, and no two begin again at the
+//! same moment.
 
 use std::{collections::BTreeSet, fmt::Debug, future::pending, pin::pin, sync::Arc, time::Duration};
 
@@ -12,7 +15,7 @@ use kube::{
     runtime::watcher::{self, Event, watcher},
 };
 use serde::de::DeserializeOwned;
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -23,7 +26,12 @@ use super::{
     settings::KubernetesSettings,
     world::{Watched, World},
 };
+use crate::clock;
 
+/// Objects in a page of a list: a few megabytes, so that neither side holds a whole cluster's pods at once.
+const PAGE: u32 = 500;
+/// Lists that are read at a time. Those of one namespace, five and the nodes, need not wait for each other.
+const LISTS: usize = 8;
 /// The first pause after a failure; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause: a cluster that comes back is seen within this time.
@@ -32,7 +40,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const LIST: Duration = Duration::from_secs(60);
 /// How long one request of a watch may last before the next is made, seconds: a connection that died without a word is found by then.
 const REQUEST_SECONDS: u32 = 60;
-/// How often a watch begins again from a full list though nothing failed. So whatever it may have missed, or whatever it hangs in, is
+/// How long at most until a watch begins again from a full list though nothing failed. So whatever it may have missed, or whatever it hangs in, is
 /// over after this time.
 const RELIST: Duration = Duration::from_secs(600);
 /// How often the API server is asked whether it is there: a watch alone cannot tell silence from quiet.
@@ -47,9 +55,15 @@ pub(super) fn begin(
     stop: &CancellationToken,
 ) {
     tasks.spawn(probe(client.clone(), Arc::clone(world), stop.clone()));
-    let any = watcher::Config::default().timeout(REQUEST_SECONDS);
+    let any = watcher::Config::default().timeout(REQUEST_SECONDS).page_size(PAGE);
     let ours = any.clone().labels(&names::of_instance(&settings.instance));
-    let keeper = || Keeper { world: Arc::clone(world), stop: stop.clone(), tasks: tasks.clone() };
+    let lists = Arc::new(Semaphore::new(LISTS));
+    let keeper = || Keeper {
+        world: Arc::clone(world),
+        stop: stop.clone(),
+        tasks: tasks.clone(),
+        lists: Arc::clone(&lists),
+    };
     for namespace in &settings.namespaces {
         for kind in names::KINDS {
             let api = Api::namespaced_with(client.clone(), namespace, &names::resource(kind));
@@ -181,6 +195,7 @@ struct Keeper {
     world: Arc<World>,
     stop: CancellationToken,
     tasks: TaskTracker,
+    lists: Arc<Semaphore>,
 }
 
 impl Keeper {
@@ -203,7 +218,7 @@ impl Keeper {
                 }
                 tokio::select! {
                     () = self.stop.cancelled() => return,
-                    () = tokio::time::sleep(pause) => {}
+                    () = tokio::time::sleep(clock::spread(pause)) => {}
                 }
             }
         });
@@ -218,7 +233,9 @@ impl Keeper {
     ) -> bool {
         let mut events = pin!(events);
         let mut synced = false;
-        let relist = tokio::time::sleep(RELIST);
+        // Given back with the end of the list. The semaphore is never closed.
+        let mut place = self.lists.acquire().await.ok();
+        let relist = tokio::time::sleep(clock::spread(RELIST));
         tokio::pin!(relist);
         loop {
             let late = async { if synced { pending().await } else { tokio::time::sleep(LIST).await } };
@@ -235,6 +252,9 @@ impl Keeper {
                 Some(Ok(event)) => {
                     let complete = matches!(event, Event::InitDone);
                     synced |= complete;
+                    if complete {
+                        drop(place.take());
+                    }
                     take(&self.world, event);
                     note(&self.world, watched, Ok(complete));
                 }

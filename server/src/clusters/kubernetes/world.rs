@@ -25,8 +25,8 @@ use super::{
 const FAILING: Duration = Duration::from_secs(15);
 /// Pods of one attempt that are remembered: as many as it has replicas at most, and as many that were made again.
 const PODS: usize = 2_048;
-/// Attempts for which an operator's trouble is remembered.
-const TROUBLES: usize = 4_096;
+/// Troubles that are remembered of jobs that are not known yet. Other people's jobs have troubles too, and are never known.
+const EARLY_TROUBLES: usize = 1_024;
 
 /// What is watched.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,8 +83,11 @@ struct State {
     pods: BTreeMap<TaskId, Vec<PodEntry>>,
     /// Shared with whoever looks at attempts, which is far more often than it changes.
     nodes: Arc<Nodes>,
-    /// By what their events are about.
+    /// Whose events are about what: see [`JobSeen::events_of`].
+    events_of: BTreeMap<String, TaskId>,
+    /// Why operators could not make pods, by what those events are about. As many as jobs, and some that came before theirs.
     troubles: BTreeMap<String, String>,
+    early: BTreeMap<String, String>,
     health: BTreeMap<Watched, Health>,
 }
 
@@ -210,28 +213,16 @@ impl World {
         (Arc::clone(&state.nodes), pods.map(|pod| pod.seen.clone()).collect())
     }
 
-    /// Whose output can be fetched: the first pod of each replica that runs the program, while it is there and once it has had a
-    /// container.
+    /// Whose output can be fetched, of all attempts.
     pub(super) fn printing(&self) -> Vec<Printing> {
         let state = self.state();
-        let mut first = BTreeSet::new();
-        let pods = state.pods.values().flatten().filter_map(|pod| {
-            let replica = pod.seen.replica.as_ref()?;
-            first.insert((&pod.seen.task, replica)).then_some((pod, replica))
-        });
-        let has_printed =
-            |seen: &PodSeen| matches!(seen.main, ContainerSeen::Running | ContainerSeen::Ended { .. });
-        pods.filter(|(pod, _)| !pod.gone && has_printed(&pod.seen))
-            .map(|(pod, replica)| Printing {
-                task: pod.seen.task.clone(),
-                replica: replica.clone(),
-                namespace: pod.namespace.clone(),
-                pod: pod.seen.name.clone(),
-                container: seen::container_of(pod.seen.kind),
-                ending: pod.seen.deleting,
-                over: pod.seen.is_over(),
-            })
-            .collect()
+        state.pods.values().flat_map(|pods| printing(pods, &state.nodes)).collect()
+    }
+
+    /// The same of one attempt.
+    pub(super) fn printing_of(&self, task: &TaskId) -> Vec<Printing> {
+        let state = self.state();
+        state.pods.get(task).map(|pods| printing(pods, &state.nodes)).unwrap_or_default()
     }
 
     /// A job object is there.
@@ -241,7 +232,7 @@ impl World {
         if state.jobs.get(&task) == Some(&job) {
             return;
         }
-        state.jobs.insert(task.clone(), job);
+        state.set_job(job);
         drop(state);
         self.hint(&task);
     }
@@ -249,10 +240,8 @@ impl World {
     /// A job object is gone.
     pub(super) fn remove_job(&self, task: &TaskId, uid: &str) {
         let mut state = self.state();
-        if let Some(job) = state.jobs.get(task).filter(|job| job.uid == uid) {
-            let events_of = job.events_of.clone();
-            state.jobs.remove(task);
-            state.troubles.remove(&events_of);
+        if state.jobs.get(task).is_some_and(|job| job.uid == uid) {
+            state.remove_job(task);
             state.prune(task);
             drop(state);
             self.hint(task);
@@ -354,20 +343,49 @@ impl World {
     /// The operator could not make a pod of a job object, whose events are about this.
     pub(super) fn set_trouble(&self, events_of: String, words: String) {
         let mut state = self.state();
-        if state.troubles.len() >= TROUBLES && !state.troubles.contains_key(&events_of) {
-            let known: BTreeSet<_> = state.jobs.values().map(|job| job.events_of.clone()).collect();
-            state.troubles.retain(|of, _| known.contains(of));
-            if state.troubles.len() >= TROUBLES {
-                return;
+        let Some(task) = state.events_of.get(&events_of).cloned() else {
+            // What is let go is told again when the events are next listed.
+            if state.early.len() >= EARLY_TROUBLES {
+                state.early.clear();
             }
-        }
-        let task = state.jobs.values().find(|job| job.events_of == events_of).map(|job| job.task.clone());
-        let is_news = state.troubles.insert(events_of, words.clone()) != Some(words);
+            state.early.insert(events_of, words);
+            return;
+        };
+        let is_news = state.troubles.get(&events_of) != Some(&words);
+        state.troubles.insert(events_of, words);
         drop(state);
-        if let Some(task) = task.filter(|_| is_news) {
+        if is_news {
             self.hint(&task);
         }
     }
+}
+
+/// Of the pods of one attempt, those whose output can be fetched: the first pod of each replica that runs the program, while it is there
+/// and once it has had a container. A node that is not heard gives none, and asking it takes as long as one is willing to wait.
+fn printing(pods: &[PodEntry], nodes: &Nodes) -> Vec<Printing> {
+    let mut first = BTreeSet::new();
+    let of_replicas = pods.iter().filter_map(|pod| {
+        let replica = pod.seen.replica.as_ref()?;
+        first.insert(replica).then_some((pod, replica))
+    });
+    let has_printed =
+        |seen: &PodSeen| matches!(seen.main, ContainerSeen::Running | ContainerSeen::Ended { .. });
+    let is_heard = |seen: &PodSeen| {
+        let node = seen.node.as_ref().and_then(|name| nodes.get(name));
+        node.is_none_or(|node| node.heard)
+    };
+    of_replicas
+        .filter(|(pod, _)| !pod.gone && has_printed(&pod.seen) && is_heard(&pod.seen))
+        .map(|(pod, replica)| Printing {
+            task: pod.seen.task.clone(),
+            replica: replica.clone(),
+            namespace: pod.namespace.clone(),
+            pod: pod.seen.name.clone(),
+            container: seen::container_of(pod.seen.kind),
+            ending: pod.seen.deleting,
+            over: pod.seen.is_over(),
+        })
+        .collect()
 }
 
 /// What must be seen for anything to follow.
@@ -392,6 +410,29 @@ impl State {
                 _ => format!("the {watched} are not listed yet"),
             }),
             _ => None,
+        }
+    }
+
+    /// Takes a job object, and the trouble that was told of it before it was known.
+    fn set_job(&mut self, job: JobSeen) {
+        let is_same = self.jobs.get(&job.task).is_some_and(|before| before.events_of == job.events_of);
+        if !is_same {
+            self.remove_job(&job.task);
+            if let Some(words) = self.early.remove(&job.events_of) {
+                self.troubles.insert(job.events_of.clone(), words);
+            }
+            // That of a Ray job is not known before its cluster is.
+            if !job.events_of.is_empty() {
+                self.events_of.insert(job.events_of.clone(), job.task.clone());
+            }
+        }
+        self.jobs.insert(job.task.clone(), job);
+    }
+
+    fn remove_job(&mut self, task: &TaskId) {
+        if let Some(job) = self.jobs.remove(task) {
+            self.events_of.remove(&job.events_of);
+            self.troubles.remove(&job.events_of);
         }
     }
 

@@ -106,12 +106,79 @@ async fn an_api_server_that_fails_is_named_and_asked_again() {
 #[tokio::test]
 async fn who_ended_is_due_at_once_and_who_runs_now_and_then() {
     let (_dir, outputs, _) = outputs(|_, _| Some((200, json!(FIRST))));
-    let due = |outputs: &Outputs, one: Printing| outputs.due(vec![one]).len();
-    assert_eq!(due(&outputs, printing(false)), 1, "never fetched");
+    let due = |outputs: &Outputs, one: Printing, after| {
+        outputs.due(vec![one], Instant::now() + Duration::from_secs(after)).len()
+    };
+    assert_eq!(due(&outputs, printing(false), 0), 1, "never fetched");
     outputs.fetch(&printing(false)).await.unwrap();
-    assert_eq!(due(&outputs, printing(false)), 0);
-    assert_eq!(due(&outputs, Printing { ending: true, ..printing(false) }), 1);
-    assert_eq!(due(&outputs, printing(true)), 1);
+    assert_eq!(due(&outputs, printing(false), 0), 0);
+    assert_eq!(due(&outputs, printing(false), 31), 1);
+    assert_eq!(due(&outputs, Printing { ending: true, ..printing(false) }, 0), 1);
+    assert_eq!(due(&outputs, printing(true), 0), 1);
     outputs.fetch(&printing(true)).await.unwrap();
-    assert_eq!(due(&outputs, printing(true)), 0, "all of it is kept");
+    assert_eq!(due(&outputs, printing(true), 3_600), 0, "all of it is kept");
+}
+
+/// Of this replica of the attempt.
+fn of(index: usize, over: bool) -> Printing {
+    Printing { replica: ReplicaName::new(format!("worker-{index}")).unwrap(), ..printing(over) }
+}
+
+fn names(due: &[Printing]) -> Vec<&str> {
+    due.iter().map(|one| one.replica.as_str()).collect()
+}
+
+#[tokio::test]
+async fn however_many_run_only_so_many_are_fetched_at_a_look_and_all_have_their_turn() {
+    let (_dir, outputs, _) = outputs(|_, _| None);
+    let all: Vec<_> = (0..5 * RUNNING).map(|index| of(index, false)).collect();
+    let (begin, mut turns) = (Instant::now(), std::collections::BTreeSet::new());
+    for look in 0..5 {
+        let now = begin + LOOK * look;
+        let due = outputs.due(all.clone(), now);
+        assert_eq!(due.len(), RUNNING);
+        for one in due {
+            outputs.output(&one.task, &one.replica).0.try_lock().unwrap().note(0, false, now);
+            assert!(turns.insert(one.replica));
+        }
+    }
+    assert!(outputs.due(all.clone(), begin + LOOK * 5).is_empty(), "the first are due again after a while");
+    let with_ended: Vec<_> = (0..5 * RUNNING).map(|index| of(index, index < 2 * RUNNING)).collect();
+    assert_eq!(
+        outputs.due(with_ended, begin + LOOK * 5).len(),
+        2 * RUNNING,
+        "those that end do not wait for a turn"
+    );
+    assert_eq!(outputs.due(vec![all[0].clone()], begin + EACH).len(), 1);
+    assert_eq!(outputs.known.lock().unwrap().len(), 1, "what is no more is forgotten");
+}
+
+#[tokio::test]
+async fn who_prints_most_is_fetched_first() {
+    let (_dir, outputs, _) = outputs(|_, _| None);
+    let begin = Instant::now();
+    for (index, bytes) in [(0, 0), (1, 3_000_000), (2, 3_000)] {
+        let one = of(index, false);
+        let output = outputs.output(&one.task, &one.replica);
+        output.0.try_lock().unwrap().note(bytes, false, begin);
+    }
+    let all = || (0..3).map(|index| of(index, false)).collect::<Vec<_>>();
+    let due = outputs.due(all(), begin + EACH);
+    assert_eq!(names(&due), ["worker-1", "worker-2", "worker-0"]);
+    // A quiet one is not forgotten beside one that prints.
+    let busy = outputs.output(&task(), &of(2, false).replica);
+    busy.0.try_lock().unwrap().note(3_000, false, begin + EACH * 20);
+    assert_eq!(names(&outputs.due(all(), begin + EACH * 21)), ["worker-1", "worker-0", "worker-2"]);
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_answer_is_asked_less_and_less() {
+    let (_dir, outputs, _) = outputs(|_, _| refusal(500, "InternalError", "no route to host"));
+    let pauses: Vec<_> = [1, 2, 3, 5, 6, 7, u32::MAX].map(|failures| retry_pause(failures).as_secs()).into();
+    assert_eq!(pauses, [10, 20, 40, 160, 300, 300, 300]);
+    outputs.fetch(&of(0, true)).await.unwrap_err();
+    let all = || vec![of(0, true), of(1, true)];
+    assert_eq!(names(&outputs.due(all(), Instant::now())), ["worker-1"]);
+    let later = Instant::now() + Duration::from_secs(11);
+    assert_eq!(names(&outputs.due(all(), later)), ["worker-1", "worker-0"], "and lets the others go first");
 }

@@ -146,11 +146,29 @@ async fn what_keeps_kuberay_from_making_pods_is_told_of_the_job_of_that_cluster(
     let status = serde_json::json!({ "jobDeploymentStatus": "Initializing", "rayClusterName": "demo-x" });
     world.set_job(fake::ray_job(2, status));
     while hints.try_recv().is_ok() {}
-    world.set_trouble("another".to_owned(), "exceeded quota".to_owned());
+    for other in 0..2 * EARLY_TROUBLES {
+        // Of other people's jobs in the namespace; they never become known.
+        world.set_trouble(format!("another-{other}"), "exceeded quota".to_owned());
+    }
     assert!(hints.try_recv().is_err());
+    assert!(world.state().early.len() <= EARLY_TROUBLES);
     world.set_trouble("demo-x".to_owned(), "exceeded quota".to_owned());
     assert_eq!(hints.try_recv().unwrap(), task());
     assert_eq!(world.known(&task(), Instant::now()).0.trouble.as_deref(), Some("exceeded quota"));
+}
+
+#[tokio::test]
+async fn a_trouble_that_is_told_before_its_job_is_known_is_the_jobs_until_that_goes() {
+    let (world, _hints) = world();
+    let trouble = |world: &World| world.known(&task(), Instant::now()).0.trouble;
+    world.set_trouble("job-1".to_owned(), "exceeded quota".to_owned());
+    world.set_job(job(1, &[]));
+    assert_eq!(trouble(&world).as_deref(), Some("exceeded quota"));
+    world.set_job(job(1, &[("Running", "True", "runs")]));
+    assert_eq!(trouble(&world).as_deref(), Some("exceeded quota"), "whatever else becomes of the job");
+    world.remove_job(&task(), "job-1");
+    world.set_job(job(1, &[]));
+    assert_eq!(trouble(&world), None);
 }
 
 #[tokio::test]
@@ -162,4 +180,15 @@ async fn the_head_of_a_ray_cluster_has_the_drivers_output_and_its_workers_none()
     let [head] = printing.as_slice() else { panic!("{printing:?}") };
     assert_eq!((head.replica.as_str(), head.container), ("head-0", "ray"));
     assert!(head.is_first());
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_heard_is_not_asked_for_output() {
+    let (world, _hints) = world();
+    set(&world, "a", running(), Instant::now());
+    for (ready, want) in [("True", 1), ("Unknown", 0), ("False", 1)] {
+        let (name, node) = fake::node("n1", ready, None);
+        world.set_node(name, node);
+        assert_eq!((world.printing().len(), world.printing_of(&task()).len()), (want, want), "{ready}");
+    }
 }

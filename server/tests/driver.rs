@@ -209,6 +209,19 @@ async fn the_next_attempt_waits_until_the_last_is_gone() {
 }
 
 #[tokio::test]
+async fn an_attempt_that_is_over_and_appears_again_is_removed_and_an_unknown_one_is_left_alone() {
+    let world = World::new(Faults::default(), 1).await;
+    world.play(1, 1).await;
+    world.until("attempt 2", |chain| chain.live_task() == Some(&task(2))).await;
+    world.until("attempt 2 exists", |chain| chain.pending_effects().is_empty()).await;
+    let unknown = TaskId::of_attempt("other", &JobId::new("jabcdefghij3").unwrap(), 1);
+    world.cluster.appear(&unknown);
+    world.cluster.appear(&task(1));
+    reached("it is removed", || !world.cluster.live().contains(&task(1).to_string())).await;
+    assert_eq!(world.cluster.live(), [task(2).to_string(), unknown.to_string()]);
+}
+
+#[tokio::test]
 async fn hints_and_looks_that_show_nothing_new_write_nothing() {
     let world = World::new(Faults::default(), 0).await;
     world.until("it exists", |chain| chain.pending_effects().is_empty()).await;

@@ -34,6 +34,12 @@ pub trait Cluster: Send + Sync {
     /// What there is of an attempt of this kind of job now.
     async fn observe(&self, task: &TaskId, kind: JobKind) -> Result<Observation, ClusterError>;
 
+    /// The attempts of this installation that are there, whether anybody knows of them or not, as last seen. A cluster that finds by itself
+    /// what is left over has none to tell.
+    async fn present(&self) -> Result<Vec<Present>, ClusterError> {
+        Ok(Vec::new())
+    }
+
     /// Brings what a replica has printed so far, the first one where none is named, to where logs are read from. A cluster whose logs are
     /// there already, or that does not have this attempt, has nothing to do.
     ///
@@ -72,6 +78,17 @@ pub struct Order {
     pub plan: Plan,
     /// The secret of each replica's agent.
     pub tokens: BTreeMap<ReplicaName, String>,
+}
+
+/// An attempt that a cluster shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Present {
+    /// Its task.
+    pub task: TaskId,
+    /// What its job is.
+    pub kind: JobKind,
+    /// What it is made as and where, for people: `PyTorchJob training/demo-jabcdefghij2-1`.
+    pub place: String,
 }
 
 /// A machine of a cluster.

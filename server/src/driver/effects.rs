@@ -268,7 +268,7 @@ fn connected<'a>(shared: &'a Shared, chain: &Chain) -> Result<&'a Connected, any
         .ok_or_else(|| anyhow::anyhow!("cluster {name} is not configured on this server"))
 }
 
-async fn leads(shared: &Shared, term: &Term) -> Result<bool, StoreError> {
+pub(super) async fn leads(shared: &Shared, term: &Term) -> Result<bool, StoreError> {
     let mut conn = shared.store.read().await?;
     leader::is_current(&mut conn, term.epoch).await
 }

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Change, Shared,
     registry::{self, Term},
+    strays,
 };
 use crate::store::{self, StoreError, inbox, jobs, leader};
 
@@ -90,6 +91,7 @@ async fn lead(shared: &Arc<Shared>, epoch: i64, shutdown: &CancellationToken) {
     let term = Arc::new(Term::new(epoch));
     shared.term.send_replace(Some(Arc::clone(&term)));
     term.tasks.spawn(take_up(Arc::clone(shared), Arc::clone(&term)));
+    term.tasks.spawn(strays::run(Arc::clone(shared), Arc::clone(&term)));
     tokio::select! {
         () = shutdown.cancelled() => {}
         () = term.over.cancelled() => {}

@@ -35,6 +35,7 @@ mod leadership;
 mod registry;
 mod status;
 mod step;
+mod strays;
 
 pub use failpoint::Failpoint;
 pub use status::Status;

@@ -58,7 +58,7 @@ pub use self::{
     client::KubernetesError,
     settings::{ACCELERATOR, AgentSource, KubernetesSettings, NODE_LOST_SECONDS},
 };
-use super::{Cluster, ClusterError, Node, Order};
+use super::{Cluster, ClusterError, Node, Order, Present};
 
 /// Hints that wait to be read; one that finds no room is dropped, as the driver also looks by itself.
 const HINTS: usize = 4_096;
@@ -186,6 +186,14 @@ impl Cluster for Arc<Kubernetes> {
             Observation::Absent => self.look(task, kind).await,
             seen => Ok(seen),
         }
+    }
+
+    async fn present(&self) -> Result<Vec<Present>, ClusterError> {
+        let present = self.world.present(Instant::now()).into_iter().map(|job| {
+            let place = format!("{} {}/{}", names::resource(job.kind).kind, job.namespace, job.task);
+            Present { task: job.task, kind: job.kind, place }
+        });
+        Ok(present.collect())
     }
 
     async fn fetch_output(&self, task: &TaskId, replica: Option<&ReplicaName>) -> Result<(), ClusterError> {

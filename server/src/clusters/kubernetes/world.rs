@@ -206,6 +206,14 @@ impl World {
         (Known { job, pods: pods.collect(), trouble }, Arc::clone(&state.nodes))
     }
 
+    /// The job objects that are there, of the lists that are whole and kept up to date.
+    pub(super) fn present(&self, now: Instant) -> Vec<JobSeen> {
+        let state = self.state();
+        let is_seen =
+            |job: &&JobSeen| state.blind(&Watched::Jobs(job.kind, job.namespace.clone()), now).is_none();
+        state.jobs.values().filter(is_seen).cloned().collect()
+    }
+
     /// The nodes and the pods that hold something of them.
     pub(super) fn nodes(&self) -> (Arc<Nodes>, Vec<PodSeen>) {
         let state = self.state();

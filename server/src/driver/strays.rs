@@ -1,0 +1,134 @@
+//! Attempts in a cluster that no chain stands for any more.
+//!
+//! What a leader asked for just before it froze may be made after its successor has removed the attempt; a database that was put back
+//! from a copy does not know what came after it. The first are removed here. The others might be somebody's work: they are told
+//! in the log and counted, and stay.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use engine::{ids::TaskId, time::Time};
+
+use super::{Connected, Shared, effects::leads, registry::Term};
+use crate::{
+    clusters::{ClusterError, Present},
+    store::{StoreError, attempts},
+};
+
+/// How often the clusters are looked through. What they show is in memory.
+const LOOK_SECONDS: u64 = 20;
+/// How long an attempt must look like a stray before anything is done: longer than a removal that is under way takes.
+const GRACE_SECONDS: u64 = 300;
+
+/// What the database says of an attempt that a cluster shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It goes on.
+    Live,
+    /// It is over, and should be gone.
+    Over,
+    /// There is no such attempt.
+    Unknown,
+}
+
+/// One that is no live attempt.
+struct Stray {
+    since: Time,
+    /// It was told, or its removal was asked for.
+    told: bool,
+}
+
+/// Why a cluster could not be looked through.
+#[derive(Debug, thiserror::Error)]
+enum StrayError {
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Looks through the clusters again and again until the term is over.
+pub(super) async fn run(shared: Arc<Shared>, term: Arc<Term>) {
+    let mut strays: BTreeMap<&str, BTreeMap<TaskId, Stray>> = BTreeMap::new();
+    loop {
+        let round = async {
+            shared.clock.sleep_until(shared.clock.now().plus_seconds(LOOK_SECONDS)).await;
+            for (name, connected) in &shared.clusters {
+                let known = strays.entry(name).or_default();
+                if let Err(error) = look(&shared, &term, name, connected, known).await {
+                    // The driver says that a cluster or the database is away; nothing is concluded here meanwhile.
+                    let error = anyhow::Error::from(error);
+                    tracing::debug!(cluster = name, error = format!("{error:#}"), "no look for strays");
+                }
+            }
+        };
+        tokio::select! {
+            () = term.over.cancelled() => return,
+            () = round => {}
+        }
+    }
+}
+
+async fn look(
+    shared: &Shared,
+    term: &Term,
+    name: &str,
+    connected: &Connected,
+    strays: &mut BTreeMap<TaskId, Stray>,
+) -> Result<(), StrayError> {
+    // An attempt is written before it is made, so one that is there now and not in the database never was, or is not any more.
+    let present = connected.cluster.present().await?;
+    let there: BTreeSet<_> = present.iter().map(|one| one.task.clone()).collect();
+    strays.retain(|task, _| there.contains(task));
+    let now = shared.clock.now();
+    for one in present {
+        let standing = standing(shared, &one.task).await?;
+        if standing == Standing::Live {
+            strays.remove(&one.task);
+            continue;
+        }
+        let stray = strays.entry(one.task.clone()).or_insert(Stray { since: now, told: false });
+        if now < stray.since.plus_seconds(GRACE_SECONDS) {
+            continue;
+        }
+        let first = !std::mem::replace(&mut stray.told, true);
+        match standing {
+            Standing::Over => remove(shared, term, connected, &one, first).await?,
+            Standing::Unknown if first => tracing::warn!(
+                cluster = name, task_id = %one.task,
+                "{} bears the mark of this installation and its database knows no such attempt; it is left alone: remove it if nobody needs it",
+                one.place
+            ),
+            Standing::Unknown | Standing::Live => {}
+        }
+    }
+    metrics::gauge!("holdfast_stray_attempts", "cluster" => name.to_owned()).set(strays.len() as f64);
+    Ok(())
+}
+
+async fn standing(shared: &Shared, task: &TaskId) -> Result<Standing, StoreError> {
+    let mut conn = shared.store.read().await?;
+    Ok(match attempts::find(&mut conn, task).await? {
+        None => Standing::Unknown,
+        Some((_, attempt)) if attempt.state.is_terminal() => Standing::Over,
+        Some(_) => Standing::Live,
+    })
+}
+
+async fn remove(
+    shared: &Shared,
+    term: &Term,
+    connected: &Connected,
+    one: &Present,
+    first: bool,
+) -> Result<(), StrayError> {
+    if !leads(shared, term).await? {
+        return Ok(());
+    }
+    if first {
+        tracing::info!(task_id = %one.task, "{} is of an attempt that is over; it is removed", one.place);
+    }
+    Ok(connected.cluster.delete(&one.task, one.kind, false).await?)
+}

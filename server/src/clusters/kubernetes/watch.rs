@@ -48,7 +48,7 @@ pub(super) fn begin(
 ) {
     tasks.spawn(probe(client.clone(), Arc::clone(world), stop.clone()));
     let any = watcher::Config::default().timeout(REQUEST_SECONDS);
-    let ours = any.clone().labels(&names::of_instance(&settings.instance));
+    let ours = any.clone().labels(&names::of_cluster(settings));
     let keeper = || Keeper { world: Arc::clone(world), stop: stop.clone(), tasks: tasks.clone() };
     for namespace in &settings.namespaces {
         for kind in names::KINDS {

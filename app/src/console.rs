@@ -70,7 +70,7 @@ pub trait Console: Send + Sync {
         right: Option<bool>,
     ) -> Result<(), AppError>;
     /// All nodes of all clusters.
-    async fn nodes(&self, caller: &Caller) -> Result<Vec<NodeView>, AppError>;
+    async fn nodes(&self, caller: &Caller) -> Result<Vec<ClusterNodes>, AppError>;
     /// Clusters, policies and prefilled values.
     async fn site(&self, caller: &Caller) -> Result<Site, AppError>;
     /// The object that an attempt is made as on its cluster, as YAML.
@@ -226,6 +226,11 @@ pub struct JobView {
     pub spec: JobSpec,
     /// What a person may do now, each with the reason where it is refused.
     pub may: JobMay,
+    /// Its cluster is configured on this server. Where it is not, nothing is concluded of the job, and deleting it leaves behind what is
+    /// on the cluster.
+    pub cluster_configured: bool,
+    /// What keeps its cluster from working for it now, each with what to do; of a job that has ended only that it is not configured.
+    pub cluster_troubles: Vec<String>,
     /// When this was read.
     pub now: Time,
 }
@@ -478,6 +483,17 @@ pub struct CheckpointMark {
     pub step: u64,
     /// When.
     pub at: Time,
+}
+
+/// The nodes of one cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterNodes {
+    /// Its configured name.
+    pub cluster: String,
+    /// Its nodes; none where they are not known.
+    pub nodes: Vec<NodeView>,
+    /// Why they are not known.
+    pub trouble: Option<String>,
 }
 
 /// A node with what is held against it.

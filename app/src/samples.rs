@@ -413,6 +413,8 @@ pub fn job(chain: &ChainView) -> JobView {
             delete: None,
             resubmit: (!ended).then(|| "It has not ended.".to_owned()),
         },
+        cluster_configured: true,
+        cluster_troubles: Vec::new(),
         now: chain.now,
     }
 }

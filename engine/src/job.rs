@@ -262,6 +262,10 @@ pub const HEALTH_CHECKS: [&str; 6] =
 pub struct Site {
     /// Configured clusters; the first is the default.
     pub clusters: Vec<SiteCluster>,
+    /// What the clusters cannot do now, and what to do about it. It forbids nothing: a job that is created all the same waits or is refused
+    /// there.
+    #[serde(default)]
+    pub troubles: Vec<ClusterTrouble>,
     /// Policy Types a job may name.
     pub policies: Vec<String>,
     /// Values for what is left out, spec.md §2.
@@ -287,6 +291,36 @@ pub struct SiteCluster {
     /// Namespaces that jobs may use, the first for those that name none; empty: not known here.
     #[serde(default)]
     pub namespaces: Vec<String>,
+}
+
+impl Site {
+    /// What is missing for a job of this kind on a cluster; of a job whose namespace is not known, for any that it may use.
+    pub fn troubles_of<'a>(
+        &'a self,
+        cluster: &'a str,
+        kind: JobKind,
+        namespace: Option<&'a str>,
+    ) -> impl Iterator<Item = &'a ClusterTrouble> {
+        self.troubles.iter().filter(move |trouble| {
+            trouble.cluster == cluster
+                && trouble.kind.is_none_or(|of| of == kind)
+                && trouble.namespace.as_deref().is_none_or(|of| namespace.is_none_or(|wanted| wanted == of))
+        })
+    }
+}
+
+/// Something that a cluster cannot do now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ClusterTrouble {
+    /// The cluster.
+    pub cluster: String,
+    /// Only jobs of this kind are concerned; none: all.
+    pub kind: Option<JobKind>,
+    /// Only jobs of this namespace are concerned; none: all.
+    pub namespace: Option<String>,
+    /// What it is and what to do.
+    pub text: String,
 }
 
 /// What a cluster is made of.
@@ -343,6 +377,7 @@ impl Default for Site {
                 allows_host_paths: false,
                 namespaces: Vec::new(),
             }],
+            troubles: Vec::new(),
             policies: BUILT_IN_POLICIES.map(str::to_owned).to_vec(),
             defaults: FaultTolerance::default(),
             form_max_task_restarts: 2,

@@ -1,11 +1,23 @@
 //! Every setting of the `holdfast` program, named once: flag, environment variable and, for `serve`, the key in the file that
 //! `--config` names. A flag wins over the environment, the environment over the file, the file over the default.
 
+mod clusters;
+
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+pub use self::clusters::{ClusterConfig, ClusterKindConfig, KubernetesConfig};
 use crate::clusters::kubernetes;
+
+/// Nodes of a local cluster where nothing is said.
+const LOCAL_NODES: u32 = 4;
+/// Slots of each where nothing is said.
+const LOCAL_SLOTS: u32 = 2;
+/// The namespace of jobs where nothing is said.
+const NAMESPACE: &str = "default";
+/// Why a Kubernetes cluster without an agent cannot be used.
+pub(crate) const NO_AGENT: &str = "pods need the agent: name an image whose entrypoint it is with agent-image, or its path in the jobs' images with agent-in-image";
 
 /// Keeps training jobs running: create, watch, recover, prove.
 #[derive(Debug, Parser)]
@@ -87,7 +99,8 @@ pub enum ClusterChoice {
 /// Settings of the server.
 #[derive(Clone, Debug, Args)]
 pub struct Serve {
-    /// TOML file with these settings, keyed like the flags: listen = "127.0.0.1:3000", local-nodes = 8
+    /// TOML file with these settings, keyed like the flags: listen = "127.0.0.1:3000", local-nodes = 8. Several clusters are [[cluster]]
+    /// tables with name, kind and the rest; then no flag says anything about a cluster
     #[arg(long, env = "HOLDFAST_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Address to serve; port 0 takes a free one. Beyond loopback everybody has to sign in
@@ -108,14 +121,17 @@ pub struct Serve {
     /// Directory of the browser's files [default: site beside the program, else target/site]
     #[arg(long, env = "HOLDFAST_SITE", value_name = "DIR")]
     pub site: Option<PathBuf>,
+    /// Clusters of the configuration file; empty where the flags below describe the one there is.
+    #[arg(skip)]
+    clusters: Vec<ClusterConfig>,
     /// What jobs run on
     #[arg(long, env = "HOLDFAST_CLUSTER", value_name = "KIND", default_value = "local")]
     pub cluster: ClusterChoice,
     /// Nodes of the local cluster
-    #[arg(long, env = "HOLDFAST_LOCAL_NODES", value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, env = "HOLDFAST_LOCAL_NODES", value_name = "N", default_value_t = LOCAL_NODES, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub local_nodes: u32,
     /// Slots of each local node; a replica takes as many as it has accelerators, at least one
-    #[arg(long, env = "HOLDFAST_LOCAL_SLOTS", value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, env = "HOLDFAST_LOCAL_SLOTS", value_name = "N", default_value_t = LOCAL_SLOTS, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub local_slots: u32,
     /// The agent that supervises each local replica [default: holdfast-agent beside this program]
     #[arg(long, env = "HOLDFAST_AGENT_PROGRAM", value_name = "PATH")]
@@ -127,7 +143,7 @@ pub struct Serve {
     #[arg(long, env = "HOLDFAST_KUBE_CONTEXT", value_name = "NAME")]
     pub kube_context: Option<String>,
     /// Namespaces that jobs may use, with commas between; the first is for jobs that name none
-    #[arg(long, env = "HOLDFAST_KUBE_NAMESPACE", value_name = "NAMES", default_value = "default", value_delimiter = ',', value_parser = namespace)]
+    #[arg(long, env = "HOLDFAST_KUBE_NAMESPACE", value_name = "NAMES", default_value = NAMESPACE, value_delimiter = ',', value_parser = namespace)]
     pub kube_namespace: Vec<String>,
     /// Image whose entrypoint is holdfast-agent; an init container copies it into each pod
     #[arg(long, env = "HOLDFAST_AGENT_IMAGE", value_name = "IMAGE", conflicts_with = "agent_in_image")]
@@ -247,23 +263,45 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, UsageError
     let cli = Cli::try_parse_from(&args)?;
     let Command::Serve(settings) = &cli.command else { return Ok(cli) };
     let Some(path) = &settings.config else { return Ok(cli) };
-    let from_file = read_file(path).map_err(|text| UsageError::File { path: path.clone(), text })?;
+    let wrong = |text| UsageError::File { path: path.clone(), text };
+    let file = read_file(path).map_err(wrong)?;
     // After `holdfast serve` and before the flags, so that a flag given again wins.
     let (program, flags) = args.split_at(2.min(args.len()));
-    let all = program.iter().cloned().chain(from_file).chain(flags.iter().cloned());
+    let all = program.iter().cloned().chain(file.flags).chain(flags.iter().cloned());
     let command = Cli::command().mut_subcommand("serve", |serve| serve.args_override_self(true));
     let matches = command.try_get_matches_from(all)?;
-    Ok(<Cli as clap::FromArgMatches>::from_arg_matches(&matches)?)
+    let mut cli = <Cli as clap::FromArgMatches>::from_arg_matches(&matches)?;
+    if let (Command::Serve(serve), Some(given)) = (&mut cli.command, matches.subcommand_matches("serve"))
+        && !file.clusters.is_empty()
+    {
+        clusters::beside_flags(given).map_err(wrong)?;
+        serve.clusters = file.clusters;
+    }
+    Ok(cli)
 }
 
-/// The file's settings as flags, those left out that the environment sets.
-fn read_file(path: &std::path::Path) -> Result<Vec<OsString>, String> {
+/// What a configuration file holds.
+#[derive(Default)]
+struct FromFile {
+    /// Settings as flags, those left out that the environment sets.
+    flags: Vec<OsString>,
+    /// Its `[[cluster]]` tables.
+    clusters: Vec<ClusterConfig>,
+}
+
+fn read_file(path: &std::path::Path) -> Result<FromFile, String> {
     let text = std::fs::read_to_string(path).map_err(|why| why.to_string())?;
     let table: toml::Table = toml::from_str(&text).map_err(|why| why.to_string())?;
     let command = Cli::command();
     let serve = command.find_subcommand("serve").ok_or("there is nothing to set")?;
-    let mut flags = Vec::new();
+    let mut file = FromFile::default();
     for (key, value) in table {
+        if key == clusters::KEY
+            && let Some(read) = clusters::read(&value)
+        {
+            file.clusters = read?;
+            continue;
+        }
         let arg = serve
             .get_arguments()
             .find(|arg| arg.get_long() == Some(key.replace('_', "-").as_str()))
@@ -278,9 +316,9 @@ fn read_file(path: &std::path::Path) -> Result<Vec<OsString>, String> {
             toml::Value::Boolean(value) if is_switch(arg) => value.to_string(),
             other => return Err(format!("`{key}` is a {}; use a text or a whole number", other.type_str())),
         };
-        flags.push(format!("--{}={value}", key.replace('_', "-")).into());
+        file.flags.push(format!("--{}={value}", key.replace('_', "-")).into());
     }
-    Ok(flags)
+    Ok(file)
 }
 
 fn is_switch(arg: &clap::Arg) -> bool {
@@ -423,6 +461,27 @@ mod tests {
             let why = serve(&flags).unwrap_err();
             assert!(why.contains(want), "{flags:?}: {why}");
         }
+    }
+
+    #[test]
+    fn several_clusters_come_from_the_file_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("holdfast.toml");
+        let tables = "[[cluster]]\nname = \"here\"\nkind = \"local\"\nslots = 3\n\
+                      [[cluster]]\nname = \"gpu-a\"\nkind = \"kubernetes\"\nagent-image = \"i\"\n";
+        std::fs::write(&file, format!("listen = \"127.0.0.1:0\"\n{tables}")).unwrap();
+        let name = file.to_str().unwrap();
+        let names =
+            |serve: &Serve| -> Vec<_> { serve.clusters().into_iter().map(|cluster| cluster.name).collect() };
+        assert_eq!(names(&serve(&["--config", name, "--metrics-open"]).unwrap()), ["here", "gpu-a"]);
+        let why = serve(&["--config", name, "--local-slots", "2"]).unwrap_err();
+        assert!(why.contains("--local-slots describes one cluster") && why.contains("`slots`"), "{why}");
+        std::fs::write(&file, format!("kube-namespace = \"train\"\n{tables}")).unwrap();
+        let why = serve(&["--config", name]).unwrap_err();
+        assert!(why.contains(name) && why.contains("--kube-namespace"), "{why}");
+        std::fs::write(&file, "cluster = \"kubernetes\"\n").unwrap();
+        assert_eq!(names(&serve(&["--config", name]).unwrap()), ["kubernetes"]);
+        assert_eq!(names(&serve(&[]).unwrap()), ["local"]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `holdfast serve`: puts the parts together, serves, and takes them apart again.
 
+mod clusters;
+
 use std::{
     collections::BTreeMap,
     fs::{self, DirBuilder, File, TryLockError},
@@ -16,6 +18,7 @@ use engine::{
     job::{Site, SiteCluster},
     time::Time,
 };
+use futures::future::join_all;
 use leptos::config::{Env, LeptosOptions};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{
@@ -24,15 +27,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::clusters::{Running, Shared};
 use crate::{
     agents,
     clock::{self, Clock, SystemClock},
-    clusters::{
-        Cluster,
-        kubernetes::{AgentSource, Kubernetes, KubernetesSettings},
-        local::{LocalCluster, LocalConfig},
-    },
-    config::{ClusterChoice, Serve},
+    clusters::Cluster,
+    config::Serve,
     driver::{Driver, DriverParts},
     logs::LogReader,
     service::Service,
@@ -41,17 +41,10 @@ use crate::{
     web::{self, WebParts, sessions::Access},
 };
 
-/// How the cluster of this machine is called.
-const LOCAL: &str = "local";
-/// How the Kubernetes cluster is called until several can be configured.
-const KUBERNETES: &str = "kubernetes";
 /// How long open requests may take once the server is told to stop.
 const DRAIN: Duration = Duration::from_secs(10);
 /// How long work under way may take after that. A call to the local cluster is done within seconds; whatever is not is done again.
 const TASKS_END: Duration = Duration::from_secs(20);
-
-/// Most that a file with authorities may have: it goes into the Secret of each attempt, which may have a MiB with all tokens.
-const MAX_AUTHORITIES_BYTES: usize = 256 * 1024;
 
 /// Serves until SIGTERM or SIGINT. Local replicas keep running; the next start finds them.
 ///
@@ -75,20 +68,16 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
 
     let stop = CancellationToken::new();
     let tokens = Tokens::new(&secret(&store, clock.now()).await?);
-    let running = match settings.cluster {
-        ClusterChoice::Local => {
-            let local = local_config(&settings, &data, server_file)?;
-            let site = local.site();
-            Running::Local(LocalCluster::new(local, stop.clone()).await?, site)
-        }
-        ClusterChoice::Kubernetes => {
-            let kubernetes = kubernetes_settings(&settings, &data, tokens.instance())?;
-            let site = kubernetes.site();
-            Running::Kubernetes(Kubernetes::start(kubernetes, stop.clone()).await?, site)
-        }
-    };
-    let site = site(&settings, [running.site()]);
-    let clusters: BTreeMap<String, Arc<dyn Cluster>> = [running.cluster()].into();
+    let running = Running::start_all(&Shared {
+        settings: &settings,
+        data: &data,
+        server_file: &server_file,
+        instance: tokens.instance(),
+        stop: &stop,
+    })
+    .await?;
+    let site = site(&settings, running.iter().map(Running::site));
+    let clusters: BTreeMap<String, Arc<dyn Cluster>> = running.iter().map(Running::cluster).collect();
     let driver = Driver::start(
         DriverParts {
             store: store.clone(),
@@ -142,7 +131,8 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         tracing::warn!(seconds = DRAIN.as_secs(), "some requests did not end in time and were cut off");
         serving.abort();
     }
-    let ended = async { tokio::join!(driver.stopped(), hub.stopped(), running.stopped()) };
+    let clusters_stopped = join_all(running.iter().map(Running::stopped));
+    let ended = async { tokio::join!(driver.stopped(), hub.stopped(), clusters_stopped) };
     if tokio::time::timeout(TASKS_END, ended).await.is_err() {
         tracing::warn!(
             seconds = TASKS_END.as_secs(),
@@ -263,114 +253,9 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-fn local_config(settings: &Serve, data: &Path, server_file: PathBuf) -> anyhow::Result<LocalConfig> {
-    let agent_program = match &settings.agent_program {
-        Some(path) => path.clone(),
-        None => beside_us()?.join("holdfast-agent"),
-    };
-    let agent_program = agent_program.canonicalize().with_context(|| {
-        format!(
-            "the agent {} is not there: build it or name it with --agent-program",
-            agent_program.display()
-        )
-    })?;
-    Ok(LocalConfig {
-        name: LOCAL.to_owned(),
-        data_dir: data.to_owned(),
-        nodes: settings.local_nodes,
-        slots_per_node: settings.local_slots,
-        agent_program,
-        server_file,
-    })
-}
-
 fn beside_us() -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     Ok(program.parent().map(Path::to_owned).unwrap_or_default())
-}
-
-fn kubernetes_settings(
-    settings: &Serve,
-    data: &Path,
-    instance: String,
-) -> anyhow::Result<KubernetesSettings> {
-    let agent = match (&settings.agent_image, &settings.agent_in_image) {
-        (Some(image), _) => AgentSource::Image(image.clone()),
-        (None, Some(path)) => AgentSource::InImage(path.clone()),
-        (None, None) => bail!(
-            "pods need the agent: name an image whose entrypoint it is with --agent-image, or its path in the jobs' images with --agent-in-image"
-        ),
-    };
-    let public = settings.public_url.as_ref().map(|url| &url.origin);
-    let server_url = settings
-        .agent_server_url
-        .as_ref()
-        .or(public)
-        .context("say with --agent-server-url http://HOST:PORT where pods reach this server")?;
-    let server_ca =
-        settings.agent_ca_file.as_deref().map(|file| authorities(file, server_url)).transpose()?;
-    Ok(KubernetesSettings {
-        name: KUBERNETES.to_owned(),
-        instance,
-        data_dir: data.to_owned(),
-        kubeconfig: settings.kubeconfig.clone(),
-        context: settings.kube_context.clone(),
-        namespaces: settings.kube_namespace.clone(),
-        agent,
-        server_url: server_url.clone(),
-        server_ca,
-        accelerator: settings.kube_accelerator.clone(),
-        node_lost_seconds: settings.kube_node_lost_seconds,
-        allow_host_paths: settings.kube_allow_host_paths,
-    })
-}
-
-/// What agents are to trust: better refused here than by each of them.
-fn authorities(file: &Path, server_url: &str) -> anyhow::Result<String> {
-    if !server_url.starts_with("https://") {
-        bail!(
-            "--agent-ca-file is for a server with https, and agents are told {server_url}: see --agent-server-url"
-        );
-    }
-    let text = fs::read_to_string(file)
-        .with_context(|| format!("cannot read the certificate authorities {}", file.display()))?;
-    if text.len() > MAX_AUTHORITIES_BYTES || !text.contains("-----BEGIN CERTIFICATE-----") {
-        bail!(
-            "{} must hold certificates in PEM form, at most {} KiB: see --agent-ca-file",
-            file.display(),
-            MAX_AUTHORITIES_BYTES / 1024
-        );
-    }
-    Ok(text)
-}
-
-/// A cluster that is up, and what validation knows of it.
-enum Running {
-    Local(Arc<LocalCluster>, SiteCluster),
-    Kubernetes(Arc<Kubernetes>, SiteCluster),
-}
-
-impl Running {
-    fn site(&self) -> SiteCluster {
-        match self {
-            Self::Local(_, site) | Self::Kubernetes(_, site) => site.clone(),
-        }
-    }
-
-    fn cluster(&self) -> (String, Arc<dyn Cluster>) {
-        let cluster: Arc<dyn Cluster> = match self {
-            Self::Local(cluster, _) => Arc::new(Arc::clone(cluster)),
-            Self::Kubernetes(cluster, _) => Arc::new(Arc::clone(cluster)),
-        };
-        (cluster.name().to_owned(), cluster)
-    }
-
-    async fn stopped(&self) {
-        match self {
-            Self::Local(cluster, _) => cluster.stopped().await,
-            Self::Kubernetes(cluster, _) => cluster.stopped().await,
-        }
-    }
 }
 
 fn site(settings: &Serve, clusters: impl IntoIterator<Item = SiteCluster>) -> Site {
@@ -442,20 +327,6 @@ mod tests {
         assert_eq!(server_id(dir.path()).unwrap(), name);
         let other = tempfile::tempdir().unwrap();
         assert_ne!(server_id(other.path()).unwrap(), name);
-    }
-
-    #[test]
-    fn authorities_are_for_https_and_must_be_certificates() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("ca.crt");
-        let refused = |url| authorities(&file, url).unwrap_err().to_string();
-        assert!(refused("https://h").contains("ca.crt"));
-        std::fs::write(&file, "a key").unwrap();
-        assert!(refused("https://h").contains("certificates in PEM form"));
-        let text = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        std::fs::write(&file, text).unwrap();
-        assert!(refused("http://h:1").contains("--agent-server-url"));
-        assert_eq!(authorities(&file, "https://h").unwrap(), text);
     }
 
     #[test]

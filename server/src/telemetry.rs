@@ -72,5 +72,18 @@ pub fn start_metrics() -> Result<PrometheusHandle, TelemetryError> {
     metrics::describe_gauge!("holdfast_streams", "Open live streams");
     metrics::describe_gauge!("holdfast_jobs", "Jobs, by state");
     metrics::describe_gauge!("holdfast_leader", "1 while this server leads");
+    metrics::describe_gauge!(
+        "holdfast_cluster_up",
+        "1 while a configured cluster can be watched, by cluster"
+    );
+    metrics::describe_gauge!("holdfast_cluster_jobs", "Jobs that the driver acts on or watches, by cluster");
+    metrics::describe_gauge!(
+        "holdfast_jobs_without_cluster",
+        "The same on clusters that are not configured here"
+    );
+    metrics::describe_counter!(
+        "holdfast_cluster_failures_total",
+        "Calls of the driver to a cluster that were not answered, by cluster"
+    );
     Ok(handle)
 }

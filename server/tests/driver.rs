@@ -18,7 +18,7 @@ use std::{
 use databases::{on_each_database, on_postgres};
 use engine::{
     chain::{
-        Input, Request,
+        Effect, Input, Request,
         limits::{RETURN_SECONDS, START_SECONDS},
     },
     ids::JobId,
@@ -192,6 +192,48 @@ async fn a_cluster_that_is_away_makes_a_job_unknown_and_never_failed() {
     world.play(1, 0).await;
     world.until_state(State::Succeeded).await;
     assert_eq!(world.cluster.log()[0], format!("create {}", task(1)));
+}
+
+#[tokio::test]
+async fn a_job_of_a_cluster_that_is_not_configured_is_unknown_until_a_person_lets_go_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, clock, cluster) = (open(dir.path()).await, FastClock::new(), FileCluster::new(dir.path()));
+    create_on("gone", job_id(), &store, &clock, 2).await;
+    let (driver, shutdown) = drive(&store, &clock, Arc::clone(&cluster) as _).await;
+    let world = World { dir, store, clock, cluster, driver, shutdown };
+    let clock = Arc::clone(&world.clock);
+    let chain = world
+        .until("it is unknown", |chain| chain.summary(clock.now()).substate == Some(Substate::Unknown))
+        .await;
+    assert!(!chain.summary(clock.now()).state.is_terminal());
+
+    world.ask(Request::Delete { force: false }).await;
+    // After some time the removal is forced; that is no person's word.
+    let forced = |chain: &engine::chain::Chain| {
+        matches!(chain.pending_effects()[..], [Effect::Delete { force: true, .. }])
+    };
+    world.until("its removal is forced", forced).await;
+    world.driver.hint(&job_id());
+    assert!(generation(&world.store).await.is_some(), "it is still there");
+    world.ask(Request::Delete { force: true }).await;
+    world.until_forgotten().await;
+    assert!(world.cluster.log().is_empty(), "no other cluster was asked for anything");
+}
+
+#[tokio::test]
+async fn a_job_that_has_ended_is_forgotten_without_its_cluster() {
+    let mut world = World::new(Faults::default(), 0).await;
+    world.play(1, 0).await;
+    world.until("nothing is left", |chain| chain.live_task().is_none()).await;
+    world.shutdown.cancel();
+    world.driver.stopped().await;
+    let mut parts = parts(&world.store, &world.clock, Arc::clone(&world.cluster) as _);
+    parts.clusters.clear();
+    world.shutdown = CancellationToken::new();
+    world.driver = Driver::start(parts, world.shutdown.clone());
+    assert!(tokio::time::timeout(DEADLINE, world.driver.until_leading()).await.is_ok());
+    world.ask(Request::Delete { force: false }).await;
+    world.until_forgotten().await;
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ mod nodes;
 
 use app::{
     console::{
-        Caller, ChainPage, ChainView, Console, EventsPage, EventsQuery, JobMay, JobView, JobsCounts,
-        JobsPage, JobsQuery, JobsViewName, LogPage, LogQuery, MetricsQuery, MetricsView, NodeView,
+        Caller, ChainPage, ChainView, ClusterNodes, Console, EventsPage, EventsQuery, JobMay, JobView,
+        JobsCounts, JobsPage, JobsQuery, JobsViewName, LogPage, LogQuery, MetricsQuery, MetricsView,
     },
     error::AppError,
 };
@@ -160,6 +160,8 @@ impl Console for Sample {
             latest_state: row.summary.state,
             summary: row.summary,
             may: JobMay { resubmit: Some("It has not ended.".to_owned()), ..JobMay::default() },
+            cluster_configured: true,
+            cluster_troubles: Vec::new(),
             now: NOW,
         })
     }
@@ -212,8 +214,9 @@ impl Console for Sample {
         Ok(())
     }
 
-    async fn nodes(&self, _: &Caller) -> Result<Vec<NodeView>, AppError> {
-        Ok(nodes::all())
+    async fn nodes(&self, _: &Caller) -> Result<Vec<ClusterNodes>, AppError> {
+        let (cluster, nodes) = ("gpu-a".to_owned(), nodes::all());
+        Ok(vec![ClusterNodes { cluster, nodes, trouble: None }])
     }
 
     async fn site(&self, _: &Caller) -> Result<Site, AppError> {

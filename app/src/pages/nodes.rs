@@ -13,11 +13,11 @@ use crate::{
         failed::FailedPage,
         icon::{Icon, Mark},
         live_mark::LiveMark,
-        notice::Empty,
+        notice::{Empty, Notice},
         table::{CELL, DataTable, DerivedNote, HEAD, Panel, SectionHead},
         when::Ago,
     },
-    console::{NodeJob, NodeView, StrikeView},
+    console::{ClusterNodes, NodeJob, NodeView, StrikeView},
     format,
     live::use_live,
     paths,
@@ -35,7 +35,7 @@ pub fn Nodes() -> impl IntoView {
         <Transition>
             {move || Suspend::new(async move {
                 match nodes.await {
-                    Ok((nodes, now)) => view! { <Loaded nodes now/> }.into_any(),
+                    Ok((clusters, now)) => view! { <Loaded clusters now/> }.into_any(),
                     Err(error) => view! { <FailedPage error/> }.into_any(),
                 }
             })}
@@ -44,14 +44,20 @@ pub fn Nodes() -> impl IntoView {
 }
 
 #[component]
-fn Loaded(nodes: Vec<NodeView>, now: Time) -> impl IntoView {
+fn Loaded(clusters: Vec<ClusterNodes>, now: Time) -> impl IntoView {
+    let troubles: Vec<_> =
+        clusters.iter().filter_map(|known| Some((known.cluster.clone(), known.trouble.clone()?))).collect();
+    let nodes: Vec<_> = clusters.iter().flat_map(|known| known.nodes.clone()).collect();
+    let all_known = troubles.is_empty();
     view! {
         <div class="flex flex-wrap items-center gap-x-3 gap-y-2 min-h-8">
             <h1>"Nodes"</h1>
             <LiveMark now/>
         </div>
+        <Troubles troubles/>
         {if nodes.is_empty() {
-            view! {
+            // Not loaded is not empty.
+            all_known.then(|| view! {
                 <div class="mt-5">
                     <Panel>
                         <Empty title="No nodes">
@@ -59,15 +65,33 @@ fn Loaded(nodes: Vec<NodeView>, now: Time) -> impl IntoView {
                         </Empty>
                     </Panel>
                 </div>
-            }.into_any()
+            }).into_any()
         } else {
             view! {
                 <Totals nodes=nodes.clone()/>
-                <Map nodes=nodes.clone()/>
+                <Map clusters/>
                 <Records nodes now/>
             }.into_any()
         }}
     }
+}
+
+/// Clusters whose nodes are not known, and why.
+#[component]
+fn Troubles(troubles: Vec<(String, String)>) -> impl IntoView {
+    (!troubles.is_empty()).then(|| {
+        let lines = troubles.into_iter().map(|(cluster, why)| {
+            view! { <li class="wrap-anywhere"><b>{cluster}</b> ": " {why}</li> }
+        });
+        view! {
+            <div class="mt-5">
+                <Notice tone=Tone::Amber mark=Mark::Warning>
+                    <p class="font-semibold">"Nodes that are not known now, and are in no count below:"</p>
+                    <ul>{lines.collect_view()}</ul>
+                </Notice>
+            </div>
+        }
+    })
 }
 
 /// Nodes of all clusters by what they do: each cluster's counts stand on each of its nodes.
@@ -116,8 +140,23 @@ fn Totals(nodes: Vec<NodeView>) -> impl IntoView {
 }
 
 #[component]
-fn Map(nodes: Vec<NodeView>) -> impl IntoView {
-    let cards = nodes.into_iter().map(|node| view! { <Card node/> });
+fn Map(clusters: Vec<ClusterNodes>) -> impl IntoView {
+    // One cluster needs no heading of its own.
+    let several = clusters.len() > 1;
+    let groups = clusters.into_iter().filter(|known| !known.nodes.is_empty()).map(move |known| {
+        let ClusterNodes { cluster, nodes, .. } = known;
+        let count = format::plural(nodes.len() as u64, "node", "nodes");
+        let slots: u32 = nodes.iter().map(|node| node.slots).sum();
+        let used: u32 = nodes.iter().map(|node| node.used).sum();
+        let words = format!("{count}, {used} of {} used", format::plural(slots.into(), "slot", "slots"));
+        let cards = nodes.into_iter().map(|node| view! { <Card node several/> });
+        view! {
+            {several.then(|| view! {
+                <h3 class="mt-4 mb-2">{cluster} " " <span class="font-normal text-ink-3">{words}</span></h3>
+            })}
+            <ul class="grid grid-cols-[repeat(auto-fill,minmax(9.5rem,1fr))] gap-2">{cards.collect_view()}</ul>
+        }
+    });
     view! {
         <section class="mt-8" aria-labelledby="map">
             <SectionHead id="map" title="Map">
@@ -126,7 +165,7 @@ fn Map(nodes: Vec<NodeView>) -> impl IntoView {
                     <li class="inline-flex items-center gap-1.5"><span class="w-4 h-1.5 rounded-xs bg-hover border border-edge" aria-hidden="true"></span>"free slot"</li>
                 </ul>
             </SectionHead>
-            <ul class="grid grid-cols-[repeat(auto-fill,minmax(9.5rem,1fr))] gap-2">{cards.collect_view()}</ul>
+            {groups.collect_view()}
         </section>
     }
 }
@@ -135,7 +174,9 @@ fn Map(nodes: Vec<NodeView>) -> impl IntoView {
 const MOST_SLOTS_DRAWN: u32 = 16;
 
 #[component]
-fn Card(node: NodeView) -> impl IntoView {
+fn Card(node: NodeView, several: bool) -> impl IntoView {
+    // Nodes of two clusters may have the same name.
+    let id = if several { format!("{}/{}", node.cluster, node.name) } else { node.name.to_string() };
     let avoided = node.avoided_by.len() as u64;
     let class = if avoided > 0 {
         "border-[1.5px] border-dashed border-amber-edge bg-amber-soft/60"
@@ -155,7 +196,7 @@ fn Card(node: NodeView) -> impl IntoView {
         view! { <span class="flex gap-0.5 mt-1.5" aria-hidden="true">{slots.collect_view()}</span> }
     });
     view! {
-        <li id=node.name.to_string() class=format!("min-h-15 px-2.5 py-2 rounded-md {class}")>
+        <li id=id class=format!("min-h-15 px-2.5 py-2 rounded-md {class}")>
             <p class="flex items-center justify-between gap-2 min-w-0">
                 <b class=format!("{title} truncate")>{node.name.to_string()}</b>
                 {(avoided > 0).then(|| view! { <span class="text-amber"><Icon mark=Mark::Warning/></span> })}
@@ -191,10 +232,11 @@ fn JobLinks(jobs: Vec<NodeJob>, none: &'static str) -> impl IntoView {
 
 #[component]
 fn Records(nodes: Vec<NodeView>, now: Time) -> impl IntoView {
+    let several = nodes.iter().any(|node| node.cluster != nodes[0].cluster);
     let marked: Vec<_> =
         nodes.into_iter().filter(|node| !node.strikes.is_empty() || !node.avoided_by.is_empty()).collect();
     let none = marked.is_empty();
-    let rows = marked.into_iter().map(move |node| view! { <Record node now/> });
+    let rows = marked.into_iter().map(move |node| view! { <Record node several now/> });
     view! {
         <section class="mt-8" aria-labelledby="strikes">
             <SectionHead id="strikes" title="Strikes and exclusions">
@@ -230,13 +272,16 @@ fn Records(nodes: Vec<NodeView>, now: Time) -> impl IntoView {
 }
 
 #[component]
-fn Record(node: NodeView, now: Time) -> impl IntoView {
+fn Record(node: NodeView, several: bool, now: Time) -> impl IntoView {
     let count = node.strikes.len() as u64;
     let avoided = !node.avoided_by.is_empty();
     let why = node.strikes.into_iter().take(5).map(move |strike| view! { <Why strike now/> });
     view! {
         <tr>
-            <th scope="row" class=CELL><span class="font-mono text-xs whitespace-nowrap">{node.name.to_string()}</span></th>
+            <th scope="row" class=CELL>
+                <span class="font-mono text-xs whitespace-nowrap">{node.name.to_string()}</span>
+                {several.then(|| view! { <span class="block font-normal text-xs text-ink-3">{node.cluster.clone()}</span> })}
+            </th>
             <td class=CELL>
                 {if avoided {
                     view! { <Badge tone=Tone::Amber mark=Mark::Warning text="Suspected"/> }.into_any()
@@ -298,7 +343,35 @@ mod tests {
         let task_id = TaskId::of_attempt("demo", &job_id, 1);
         let mut node = node("a", "n1");
         node.avoided_by.push(NodeJob { job_id, name: "demo".to_owned(), task_id });
-        let html = Owner::new().with(|| view! { <Card node/> }.to_html());
+        let html = Owner::new().with(|| view! { <Card node several=false/> }.to_html());
         assert!(html.contains("kept off by 1 job") && html.contains("0 of 2 slots used"), "{html}");
+    }
+
+    fn of_cluster(cluster: &str, nodes: &[&str], trouble: Option<&str>) -> ClusterNodes {
+        let nodes = nodes.iter().map(|name| node(cluster, name)).collect();
+        ClusterNodes { cluster: cluster.to_owned(), nodes, trouble: trouble.map(str::to_owned) }
+    }
+
+    fn map(clusters: Vec<ClusterNodes>) -> String {
+        Owner::new().with(|| view! { <Map clusters/> }.to_html())
+    }
+
+    #[test]
+    fn nodes_stand_below_their_cluster_where_there_are_several() {
+        let one = of_cluster("a", &["n1", "n2"], None);
+        let html = map(vec![one.clone()]);
+        assert!(!html.contains("<h3") && html.contains("id=\"n1\""), "{html}");
+        let html = map(vec![one, of_cluster("b", &["n1"], None), of_cluster("c", &[], Some("away"))]);
+        let b = html.find(">b ").or_else(|| html.find(">b<")).unwrap();
+        assert!(html.find("id=\"a/n2\"").unwrap() < b && b < html.find("id=\"b/n1\"").unwrap(), "{html}");
+        assert_eq!(html.matches("<h3").count(), 2, "one without nodes has no heading");
+        assert!(html.contains("2 nodes, 0 of 4 slots used"), "{html}");
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_answer_is_named_and_not_called_empty() {
+        let troubles = vec![("gpu-a".to_owned(), "the API server did not answer".to_owned())];
+        let html = Owner::new().with(|| view! { <Troubles troubles/> }.to_html());
+        assert!(html.contains("gpu-a") && html.contains("did not answer"), "{html}");
     }
 }

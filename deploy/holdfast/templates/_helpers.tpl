@@ -16,13 +16,57 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
-{{- /* Namespaces of jobs, with commas between. */}}
+{{- /* Namespaces of jobs on the cluster of the release, with commas between; none where all clusters are others. */}}
 {{- define "holdfast.namespaces" -}}
-{{- .Values.jobs.namespaces | default (list .Release.Namespace) | join "," }}
+{{- $usual := .Values.jobs.namespaces | default (list .Release.Namespace) }}
+{{- $here := ternary (list) $usual (gt (len .Values.clusters) 0) }}
+{{- range .Values.clusters }}
+{{- if not .kubeconfigSecret }}
+{{- $here = concat $here (.namespaces | default $usual) }}
+{{- end }}
+{{- end }}
+{{- $here | uniq | join "," }}
 {{- end }}
 
 {{- define "holdfast.agentServerUrl" -}}
 {{- .Values.agent.serverUrl | default (printf "http://%s.%s.svc:%v" (include "holdfast.name" .) .Release.Namespace .Values.service.port) }}
+{{- end }}
+
+{{- /* The configuration file of several clusters: a table for each. */}}
+{{- define "holdfast.config" -}}
+{{- $tables := list }}
+{{- range .Values.clusters }}
+{{- if and .kubeconfigSecret (not .serverUrl) (not $.Values.agent.serverUrl) }}
+{{- fail (printf "pods of cluster %s do not reach the release's Service: set its serverUrl, or agent.serverUrl" .name) }}
+{{- end }}
+{{- $url := .serverUrl | default (include "holdfast.agentServerUrl" $) }}
+{{- $table := dict "name" .name "kind" "kubernetes" "agent-server-url" $url }}
+{{- $_ := set $table "namespaces" (.namespaces | default $.Values.jobs.namespaces | default (list $.Release.Namespace)) }}
+{{- $_ := set $table "accelerator" (.accelerator | default $.Values.jobs.accelerator) }}
+{{- $lost := hasKey . "nodeLostSeconds" | ternary .nodeLostSeconds $.Values.jobs.nodeLostSeconds }}
+{{- $_ := set $table "node-lost-seconds" (int $lost) }}
+{{- $_ := set $table "allow-host-paths" (hasKey . "allowHostPaths" | ternary .allowHostPaths $.Values.jobs.allowHostPaths) }}
+{{- if .kubeconfigSecret }}
+{{- $_ := set $table "kubeconfig" (printf "/etc/holdfast/kubeconfig/%s/config" .name) }}
+{{- end }}
+{{- with .context }}
+{{- $_ := set $table "context" . }}
+{{- end }}
+{{- if $.Values.agent.inImage }}
+{{- $_ := set $table "agent-in-image" $.Values.agent.inImage }}
+{{- else }}
+{{- $_ := set $table "agent-image" (.agentImage | default (include "holdfast.agentImage" $)) }}
+{{- end }}
+{{- if and $.Values.agent.caSecret (hasPrefix "https://" $url) }}
+{{- $_ := set $table "agent-ca-file" "/etc/holdfast/agent-ca/ca.crt" }}
+{{- end }}
+{{- $tables = append $tables $table }}
+{{- end }}
+{{- dict "cluster" $tables | toToml }}
+{{- end }}
+
+{{- define "holdfast.agentImage" -}}
+{{- .Values.agent.image.repository }}:{{ .Values.agent.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
 {{- /* The host of publicUrl, which has neither a path nor a user. */}}

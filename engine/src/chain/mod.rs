@@ -109,6 +109,9 @@ pub enum Intent {
     Delete {
         /// Who.
         by: String,
+        /// At once: what cannot be removed is left behind. Only a person's word sets it, never a limit that is over.
+        #[serde(default)]
+        force: bool,
     },
 }
 

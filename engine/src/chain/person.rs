@@ -38,8 +38,10 @@ impl Turn {
     }
 
     fn delete(&mut self, force: bool, by: &str) {
-        if !matches!(self.chain.intent, Intent::Delete { .. }) {
-            self.chain.intent = Intent::Delete { by: by.to_owned() };
+        if let Intent::Delete { force: forced, .. } = &mut self.chain.intent {
+            *forced |= force;
+        } else {
+            self.chain.intent = Intent::Delete { by: by.to_owned(), force };
             self.event(
                 EventKind::Person,
                 by,

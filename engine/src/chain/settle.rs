@@ -146,7 +146,7 @@ impl Turn {
             (Course::Next { cause, not_before }, Intent::Run) if self.now >= *not_before => {
                 self.order_next(*cause);
             }
-            (Course::Stopping, Intent::Stop { by } | Intent::Delete { by }) => {
+            (Course::Stopping, Intent::Stop { by } | Intent::Delete { by, .. }) => {
                 let why = Some(Refusal::Stopped { by: by.clone() });
                 self.chain.course = Course::Ended { state: State::Stopped, why };
             }

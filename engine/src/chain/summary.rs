@@ -116,7 +116,7 @@ pub(super) fn of(chain: &Chain, now: Time) -> Summary {
         needs_attention: attention && !chain.acknowledged,
         stopped_by: match &chain.intent {
             Intent::Run => None,
-            Intent::Stop { by } | Intent::Delete { by } => Some(by.clone()),
+            Intent::Stop { by } | Intent::Delete { by, .. } => Some(by.clone()),
         },
     }
 }
@@ -128,7 +128,7 @@ fn why_not(chain: &Chain) -> Option<WhyNot> {
         Course::Ended { why, .. } => why.as_ref().map(Refusal::why_not),
         Course::Stopping | Course::Forgetting { .. } => match &chain.intent {
             Intent::Run => None,
-            Intent::Stop { by } | Intent::Delete { by } => {
+            Intent::Stop { by } | Intent::Delete { by, .. } => {
                 Some(Refusal::Stopped { by: by.clone() }.why_not())
             }
         },
@@ -177,7 +177,7 @@ fn tail(chain: &Chain, state: State, now: Time) -> String {
         },
         State::Saving | State::Stopping | State::Stopped => match &chain.intent {
             Intent::Run => String::new(),
-            Intent::Stop { by } | Intent::Delete { by } => format!("by {by}"),
+            Intent::Stop { by } | Intent::Delete { by, .. } => format!("by {by}"),
         },
         State::Succeeded => succeeded_tail(chain),
         State::Failed => why_not(chain).map(|why| why.text).unwrap_or_default(),

@@ -282,7 +282,7 @@ pub fn may(
         Action::RestartInPlace | Action::Resubmit => true,
         Action::FailFast | Action::Diagnose | Action::None => false,
     };
-    if let Intent::Stop { by } | Intent::Delete { by } = intent {
+    if let Intent::Stop { by } | Intent::Delete { by, .. } = intent {
         return May::Never { reason: Refusal::Stopped { by: by.clone() } };
     }
     if spends && !standing.auto_failover {

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use engine::{
     chain::{Observation, Plan},
     ids::{JobId, NodeName, ReplicaName, TaskId},
-    job::{ClusterKind, JobKind, JobSpec},
+    job::{ClusterKind, ClusterTrouble, JobKind, JobSpec},
 };
 use tokio::sync::mpsc;
 
@@ -55,6 +55,11 @@ pub trait Cluster: Send + Sync {
     /// Why there is none.
     fn manifest(&self, _order: &Order) -> Result<serde_json::Value, String> {
         Err("this cluster makes no objects".to_owned())
+    }
+
+    /// What it cannot do now, as far as that is known without asking it.
+    fn troubles(&self) -> Vec<ClusterTrouble> {
+        Vec::new()
     }
 
     /// Its nodes.

@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use engine::{
-    chain::{Chain, Effect, Observation},
+    chain::{Chain, Effect, Intent, Observation, Plan},
     ids::{JobId, TaskId},
     time::Time,
 };
@@ -41,6 +41,8 @@ pub(super) enum Outcome {
     Refused(String),
     /// What there is of the attempt.
     Observed(TaskId, Observation),
+    /// A person lets go of the attempt, whose cluster is not configured here: it counts as gone.
+    LeftBehind(TaskId),
     /// The cluster did not answer: nothing is known.
     Unreachable(anyhow::Error),
     /// The database did not answer, so the cluster was not asked.
@@ -166,7 +168,7 @@ async fn perform(
 ) -> Outcome {
     let Connected { cluster, calls } = match connected(shared, chain) {
         Ok(connected) => connected,
-        Err(error) => return Outcome::Unreachable(error),
+        Err(error) => return without_cluster(chain, effect).unwrap_or(Outcome::Unreachable(error)),
     };
     let call = async {
         // A leader that was paused must not act on what it once decided: its successor may have moved on.
@@ -199,6 +201,18 @@ async fn perform(
     match limited(calls, call, LATE, &late).await {
         Ok(()) => Outcome::Done,
         Err(error) => failed(error),
+    }
+}
+
+/// What can be done where the cluster is not configured on this server: forget what a person deleted. An attempt that may be there is
+/// given up by a person's force alone, as it is left behind.
+fn without_cluster(chain: &Chain, effect: Effect) -> Option<Outcome> {
+    let Intent::Delete { force, .. } = chain.intent() else { return None };
+    match effect {
+        Effect::Forget => Some(Outcome::Done),
+        Effect::Create(Plan { task_id, .. }) | Effect::Delete { task_id, .. } => {
+            force.then_some(Outcome::LeftBehind(task_id))
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use engine::{
-    chain::{Chain, Effect, Input},
+    chain::{Chain, Effect, Input, Observation},
     ids::{JobId, TaskId},
     time::Time,
 };
@@ -250,6 +250,11 @@ impl Job {
                     Effect::Forget => return self.forget(now).await,
                 }
             }
+            (effect, Outcome::LeftBehind(task_id)) => {
+                tracing::warn!(job_id = %self.job_id, %task_id, "the cluster is not configured here; a person deleted the job, and its attempt is left behind there");
+                effect.iter().for_each(|effect| self.next.taken(effect, now));
+                news.inputs.push(Input::Observed { task_id, observation: Observation::Absent });
+            }
             (Some(Effect::Create(plan)), Outcome::Refused(text)) => {
                 let task_id = plan.task_id.clone();
                 self.next.taken(&Effect::Create(plan), now);
@@ -304,6 +309,8 @@ impl Job {
     /// The cluster did not answer. Nothing follows from that but that nothing is known.
     fn unheard(&mut self, effect: Option<Effect>, news: &mut News) {
         self.silent = true;
+        let cluster = self.publish.borrow().spec().cluster.clone();
+        metrics::counter!("holdfast_cluster_failures_total", "cluster" => cluster).increment(1);
         let task_id = match effect {
             Some(Effect::Create(plan)) => Some(plan.task_id),
             Some(Effect::Delete { task_id, .. }) => Some(task_id),

@@ -65,7 +65,7 @@ impl Service {
 
     pub(super) async fn stop_job(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError> {
         let summary = self.summary(caller, id).await?;
-        match what_may(&summary).stop {
+        match what_may(&summary, None).stop {
             Some(why) if summary.state.is_terminal() => Err(AppError::Conflict { why }),
             // Asked again while it stops: only force adds something.
             Some(_) if !force => Ok(()),
@@ -75,12 +75,22 @@ impl Service {
 
     pub(super) async fn delete_job(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError> {
         may(caller, Wish::Act)?;
+        let chain = self.chain_of(id).await?;
+        if let Some(missing) = self.missing_cluster(chain.spec()).filter(|_| !force)
+            && let Some(task) = chain.live_task()
+        {
+            let why = format!(
+                "{missing} So attempt {task} cannot be removed there. Configure the cluster again, or delete the job with `force`: then it is forgotten here, and what still is on the cluster stays there until it is removed by hand."
+            );
+            return Err(AppError::Conflict { why });
+        }
         self.request(caller, id, Request::Delete { force }).await
     }
 
     pub(super) async fn resubmit_job(&self, caller: &Caller, id: &JobId) -> Result<(), AppError> {
         let summary = self.summary(caller, id).await?;
-        match what_may(&summary).resubmit {
+        let chain = self.chain_of(id).await?;
+        match what_may(&summary, self.missing_cluster(chain.spec()).as_deref()).resubmit {
             Some(why) => Err(AppError::Conflict { why }),
             None => self.request(caller, id, Request::Resubmit).await,
         }
@@ -112,6 +122,13 @@ impl Service {
     async fn summary(&self, caller: &Caller, id: &JobId) -> Result<Summary, AppError> {
         may(caller, Wish::Act)?;
         Ok(self.head(id).await?.summary)
+    }
+
+    /// The chain of a job as it was last written.
+    async fn chain_of(&self, id: &JobId) -> Result<Chain, AppError> {
+        let mut conn = self.store.read().await.map_err(failed)?;
+        let stored = jobs::chain(&mut conn, id).await.map_err(failed)?;
+        stored.map(|stored| stored.chain).ok_or_else(|| no_job(id))
     }
 
     /// Keeps a request, then waits a moment for the driver to take it.

@@ -2,8 +2,8 @@
 
 use app::{
     console::{
-        Caller, ChainPage, ChainView, Console, EventsPage, EventsQuery, JobView, JobsPage, JobsQuery,
-        LogPage, LogQuery, MetricsQuery, MetricsView, NodeView,
+        Caller, ChainPage, ChainView, ClusterNodes, Console, EventsPage, EventsQuery, JobView, JobsPage,
+        JobsQuery, LogPage, LogQuery, MetricsQuery, MetricsView,
     },
     error::AppError,
 };
@@ -81,13 +81,13 @@ impl Console for Service {
         self.keep_feedback(caller, incident, right).await
     }
 
-    async fn nodes(&self, caller: &Caller) -> Result<Vec<NodeView>, AppError> {
+    async fn nodes(&self, caller: &Caller) -> Result<Vec<ClusterNodes>, AppError> {
         self.list_nodes(caller).await
     }
 
     async fn site(&self, caller: &Caller) -> Result<Site, AppError> {
         may(caller, Wish::See)?;
-        Ok(self.site.clone())
+        Ok(self.site_now())
     }
 
     async fn task_manifest(&self, caller: &Caller, task: &TaskId) -> Result<String, AppError> {

@@ -53,7 +53,9 @@ impl Service {
             created_at: head.created_at,
             ended_at: head.ended_at,
             spec: chain.spec().clone(),
-            may: what_may(&summary),
+            may: what_may(&summary, self.missing_cluster(chain.spec()).as_deref()),
+            cluster_configured: self.is_configured(&chain.spec().cluster),
+            cluster_troubles: self.shown_troubles(chain.spec(), &summary),
             summary,
             now,
         })
@@ -61,7 +63,7 @@ impl Service {
 }
 
 /// What a person may do with a job in this state.
-pub(super) fn what_may(summary: &Summary) -> JobMay {
+pub(super) fn what_may(summary: &Summary, missing_cluster: Option<&str>) -> JobMay {
     let ended = summary.state.is_terminal();
     JobMay {
         stop: match summary.state {
@@ -70,6 +72,10 @@ pub(super) fn what_may(summary: &Summary) -> JobMay {
             _ => None,
         },
         delete: None,
-        resubmit: (!ended).then(|| "It has not ended. Stop it first.".to_owned()),
+        resubmit: match missing_cluster {
+            _ if !ended => Some("It has not ended. Stop it first.".to_owned()),
+            Some(why) => Some(why.to_owned()),
+            None => None,
+        },
     }
 }

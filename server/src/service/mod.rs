@@ -5,6 +5,7 @@
 
 mod actions;
 mod chain;
+mod clusters;
 mod console;
 mod events;
 mod jobs;
@@ -132,7 +133,10 @@ impl Service {
     /// # Errors
     /// The database failed.
     pub async fn measure(&self) -> Result<(), StoreError> {
-        let counts = crate::store::jobs::counts(&mut *self.store.read().await?, "").await?;
+        let mut conn = self.store.read().await?;
+        let counts = crate::store::jobs::counts(&mut conn, "").await?;
+        let mut live = crate::store::jobs::live_by_cluster(&mut conn).await?;
+        drop(conn);
         for (view, count) in [
             ("all", counts.all),
             ("attention", counts.attention),
@@ -141,6 +145,16 @@ impl Service {
         ] {
             ::metrics::gauge!("holdfast_jobs", "view" => view).set(count as f64);
         }
+        for (name, cluster) in &self.clusters {
+            let is_up = cluster.troubles().iter().all(|trouble| trouble.kind.is_some());
+            ::metrics::gauge!("holdfast_cluster_up", "cluster" => name.clone())
+                .set(f64::from(u8::from(is_up)));
+            let jobs = live.remove(name).unwrap_or_default();
+            ::metrics::gauge!("holdfast_cluster_jobs", "cluster" => name.clone()).set(jobs as f64);
+        }
+        // Rows from before clusters were kept are not known to be on none.
+        live.remove("");
+        ::metrics::gauge!("holdfast_jobs_without_cluster").set(live.values().sum::<u64>() as f64);
         ::metrics::gauge!("holdfast_leader").set(if self.driver.is_ready() { 1.0 } else { 0.0 });
         Ok(())
     }

@@ -3,15 +3,16 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use app::{
-    console::{Caller, NodeJob, NodeView},
+    console::{Caller, ClusterNodes, NodeJob, NodeView},
     error::AppError,
 };
 use engine::{ids::TaskId, record::NodeCounts};
+use futures::future::join_all;
 use sqlx::AnyConnection;
 
 use super::{Service, Wish, failed, may};
 use crate::{
-    clusters::Node,
+    clusters::{Cluster, Node},
     store::{StoreError, jobs, nodes},
 };
 
@@ -19,20 +20,32 @@ use crate::{
 const CLUSTER_TIME: Duration = Duration::from_secs(10);
 
 impl Service {
-    pub(super) async fn list_nodes(&self, caller: &Caller) -> Result<Vec<NodeView>, AppError> {
+    /// The nodes of each cluster, in the order of the configuration. One that does not answer keeps no other from being shown.
+    pub(super) async fn list_nodes(&self, caller: &Caller) -> Result<Vec<ClusterNodes>, AppError> {
         may(caller, Wish::See)?;
-        let mut views = Vec::new();
-        for (name, cluster) in &self.clusters {
-            let unreachable = |why: String| AppError::Unreachable { why: format!("cluster {name}: {why}") };
-            let found = tokio::time::timeout(CLUSTER_TIME, cluster.nodes())
-                .await
-                .map_err(|_| unreachable(format!("no answer in {} s", CLUSTER_TIME.as_secs())))?
-                .map_err(|why| unreachable(why.to_string()))?;
-            let mut conn = self.store.read().await.map_err(failed)?;
-            views.extend(of_cluster(&mut conn, name, found).await.map_err(failed)?);
+        let known =
+            self.site.clusters.iter().filter_map(|cluster| self.clusters.get_key_value(&cluster.name));
+        let asked = known.map(|(name, cluster)| async move { (name, nodes_of(cluster.as_ref()).await) });
+        let mut all = Vec::new();
+        for (name, found) in join_all(asked).await {
+            let (nodes, trouble) = match found {
+                Ok(found) => {
+                    let mut conn = self.store.read().await.map_err(failed)?;
+                    (of_cluster(&mut conn, name, found).await.map_err(failed)?, None)
+                }
+                Err(why) => (Vec::new(), Some(why)),
+            };
+            all.push(ClusterNodes { cluster: name.clone(), nodes, trouble });
         }
-        Ok(views)
+        Ok(all)
     }
+}
+
+/// What a cluster says of its nodes, or why it does not.
+async fn nodes_of(cluster: &dyn Cluster) -> Result<Vec<Node>, String> {
+    let found = tokio::time::timeout(CLUSTER_TIME, cluster.nodes()).await;
+    let found = found.map_err(|_| format!("no answer in {} s", CLUSTER_TIME.as_secs()))?;
+    found.map_err(|why| format!("{:#}", anyhow::Error::from(why)))
 }
 
 async fn of_cluster(
@@ -41,7 +54,7 @@ async fn of_cluster(
     found: Vec<Node>,
 ) -> Result<Vec<NodeView>, StoreError> {
     let mut avoided: BTreeMap<_, Vec<NodeJob>> = BTreeMap::new();
-    for (node, job) in nodes::avoided(conn).await? {
+    for (node, job) in nodes::avoided(conn, cluster).await? {
         avoided.entry(node).or_default().push(job);
     }
     let mut counts =
@@ -61,7 +74,7 @@ async fn of_cluster(
             used: node.used,
             jobs: running(conn, &node.tasks).await?,
             avoided_by: avoided.remove(&node.name).unwrap_or_default(),
-            strikes: nodes::strikes(conn, &node.name).await?,
+            strikes: nodes::strikes(conn, cluster, &node.name).await?,
             name: node.name,
             counts,
         });

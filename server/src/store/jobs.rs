@@ -1,5 +1,7 @@
 //! Jobs: lists, counts, heads and the chains themselves.
 
+use std::collections::BTreeMap;
+
 use app::console::{JobRow, JobsCounts, JobsQuery, JobsSort, JobsViewName};
 use engine::{chain::Chain, ids::JobId, job::JobKind, record::Summary, time::Time};
 use sqlx::{AnyConnection, Row, any::AnyRow};
@@ -158,6 +160,18 @@ pub async fn counts(conn: &mut AnyConnection, caller: &str) -> Result<JobsCounts
         all: count(get(&row, "every")?),
         mine: count(get(&row, "mine")?),
     })
+}
+
+/// How many jobs the driver has to act on or to watch, by cluster.
+///
+/// # Errors
+/// The database failed.
+pub async fn live_by_cluster(conn: &mut AnyConnection) -> Result<BTreeMap<String, u64>, StoreError> {
+    let rows = sqlx::query("SELECT cluster, COUNT(*) AS jobs FROM job WHERE live = 1 GROUP BY cluster")
+        .fetch_all(conn)
+        .await
+        .doing("counting jobs by cluster")?;
+    rows.iter().map(|row| Ok((get(row, "cluster")?, count(get(row, "jobs")?)))).collect()
 }
 
 /// The head of one job.

@@ -41,17 +41,22 @@ pub async fn strike(
     Ok(())
 }
 
-/// Strikes of a node, newest first, at most [`STRIKES_LIMIT`].
+/// Strikes of a node of a cluster, newest first, at most [`STRIKES_LIMIT`].
 ///
 /// # Errors
 /// The database failed.
-pub async fn strikes(conn: &mut AnyConnection, node: &NodeName) -> Result<Vec<StrikeView>, StoreError> {
+pub async fn strikes(
+    conn: &mut AnyConnection,
+    cluster: &str,
+    node: &NodeName,
+) -> Result<Vec<StrikeView>, StoreError> {
     let rows = sqlx::query(
         "SELECT strike.incident_id, strike.job_id, strike.doc, job.name FROM strike JOIN job ON job.job_id = strike.job_id
-         WHERE strike.node = $1 ORDER BY strike.at DESC, strike.incident_id DESC LIMIT $2",
+         WHERE strike.node = $1 AND job.cluster IN ($3, '') ORDER BY strike.at DESC, strike.incident_id DESC LIMIT $2",
     )
     .bind(node.as_str().to_owned())
     .bind(STRIKES_LIMIT)
+    .bind(cluster.to_owned())
     .fetch_all(conn)
     .await
     .doing("reading strikes")?;
@@ -66,16 +71,20 @@ pub async fn strikes(conn: &mut AnyConnection, node: &NodeName) -> Result<Vec<St
         .collect()
 }
 
-/// Which nodes jobs keep off now, by node, at most [`AVOIDED_LIMIT`] pairs.
+/// Which nodes of a cluster jobs keep off now, by node, at most [`AVOIDED_LIMIT`] pairs.
 ///
 /// # Errors
 /// The database failed.
-pub async fn avoided(conn: &mut AnyConnection) -> Result<Vec<(NodeName, NodeJob)>, StoreError> {
+pub async fn avoided(
+    conn: &mut AnyConnection,
+    cluster: &str,
+) -> Result<Vec<(NodeName, NodeJob)>, StoreError> {
     let rows = sqlx::query(
         "SELECT avoided.node, avoided.job_id, avoided.task_id, job.name FROM avoided JOIN job ON job.job_id = avoided.job_id
-         ORDER BY avoided.node, avoided.job_id LIMIT $1",
+         WHERE job.cluster IN ($2, '') ORDER BY avoided.node, avoided.job_id LIMIT $1",
     )
     .bind(AVOIDED_LIMIT)
+    .bind(cluster.to_owned())
     .fetch_all(conn)
     .await
     .doing("reading avoided nodes")?;

@@ -66,8 +66,8 @@ pub async fn create(conn: &mut AnyConnection, origin: Origin<'_>, kept: Kept<'_>
         .join("\n");
     sqlx::query(
         "INSERT INTO job (job_id, name, kind, owner, created_at, changed_at, generation, state, needs_attention,
-             failure_type, task_restarts, live, search, summary, replicas, accelerators_per_replica, copied_from)
-         VALUES ($1, $2, $3, $4, $5, $5, 1, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
+             failure_type, task_restarts, live, search, summary, replicas, accelerators_per_replica, copied_from, cluster)
+         VALUES ($1, $2, $3, $4, $5, $5, 1, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
     )
     .bind(job_id.as_str().to_owned())
     .bind(spec.name.clone())
@@ -84,6 +84,7 @@ pub async fn create(conn: &mut AnyConnection, origin: Origin<'_>, kept: Kept<'_>
     .bind(i64::from(spec.replicas))
     .bind(i64::from(spec.accelerators_per_replica))
     .bind(copied_from.map(|id| id.as_str().to_owned()))
+    .bind(spec.cluster.clone())
     .execute(&mut *conn)
     .await
     .doing("making a job")?;
@@ -112,7 +113,7 @@ pub async fn write(
     let (job_id, summary) = (kept.chain.job_id(), &kept.head.summary);
     let done = sqlx::query(
         "UPDATE job SET generation = generation + 1, changed_at = $1, state = $2, needs_attention = $3,
-             failure_type = $4, task_restarts = $5, live = $6, summary = $7,
+             failure_type = $4, task_restarts = $5, live = $6, summary = $7, cluster = $12,
              ended_at = CASE WHEN $8 = 1 THEN COALESCE(ended_at, $1) END
          WHERE job_id = $9 AND generation = $10 AND EXISTS (SELECT 1 FROM leader WHERE id = 1 AND epoch = $11)",
     )
@@ -127,6 +128,7 @@ pub async fn write(
     .bind(job_id.as_str().to_owned())
     .bind(seen)
     .bind(epoch)
+    .bind(kept.chain.spec().cluster.clone())
     .execute(&mut *conn)
     .await
     .doing("writing a step")?;

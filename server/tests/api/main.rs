@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
 mod access;
+mod clusters;
 mod contract;
 mod forms;
 mod import;

@@ -18,6 +18,7 @@ use server::{
     clusters::{
         Cluster,
         kubernetes::{ACCELERATOR, AgentSource, Kubernetes, KubernetesSettings},
+        local::{LocalCluster, LocalConfig},
     },
     config::PublicUrl,
     driver::Change,
@@ -89,6 +90,20 @@ async fn kubernetes(dir: &std::path::Path, stop: &CancellationToken) -> (SiteClu
     (site, Arc::new(Kubernetes::start(settings, stop.clone()).await.unwrap()))
 }
 
+/// The cluster of this machine, on which nothing is started.
+async fn local(dir: &std::path::Path, stop: &CancellationToken) -> (SiteCluster, Arc<dyn Cluster>) {
+    let config = LocalConfig {
+        name: "local".to_owned(),
+        data_dir: dir.to_owned(),
+        nodes: 4,
+        slots_per_node: 2,
+        agent_program: dir.join("holdfast-agent"),
+        server_file: dir.join("address"),
+    };
+    let site = config.site();
+    (site, Arc::new(LocalCluster::new(config, stop.clone()).await.unwrap()))
+}
+
 pub struct Server {
     pub router: Router,
     pub store: Store,
@@ -117,6 +132,9 @@ impl Server {
             let (known, cluster) = kubernetes(dir.path(), &stop).await;
             clusters.insert(known.name.clone(), cluster);
             site.clusters.push(known);
+            let (known, cluster) = local(dir.path(), &stop).await;
+            clusters.insert(known.name.clone(), cluster);
+            site.clusters[0] = known;
         }
         let service = Arc::new(Service {
             store: store.clone(),

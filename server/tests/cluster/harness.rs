@@ -1,6 +1,7 @@
 //! A server beside the test cluster, with a namespace of its own; leaves nothing behind.
 
 use std::{
+    ffi::OsString,
     fs,
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -24,6 +25,8 @@ pub struct World {
     base: String,
     /// Variables of the next server that is started.
     pub env: Vec<(&'static str, String)>,
+    /// `[[cluster]]` tables of the servers that are started from now on, instead of flags for one cluster.
+    pub tables: Option<String>,
 }
 
 /// What requests are made with. Its TLS is the process's, which has to be there though nothing here uses it.
@@ -61,6 +64,7 @@ impl World {
             server: None,
             base: String::new(),
             env: Vec::new(),
+            tables: None,
         };
         world.kubectl(&["create", "namespace", &world.namespace.clone()]);
         world.take_rights();
@@ -87,6 +91,39 @@ impl World {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// A table for the test cluster under this name.
+    pub fn table(&self, name: &str) -> String {
+        format!(
+            "[[cluster]]\nname = {name:?}\nkind = \"kubernetes\"\nkubeconfig = {:?}\nnamespaces = [{:?}]\n\
+             agent-image = \"localhost/holdfast-agent:1\"\nagent-server-url = {:?}\nallow-host-paths = true\n",
+            self.kubeconfig(),
+            self.namespace,
+            self.base
+        )
+    }
+
+    /// What says where jobs run: the tables, or flags for one cluster.
+    fn clusters(&self) -> Vec<OsString> {
+        let image = "localhost/holdfast-agent:1";
+        match &self.tables {
+            Some(tables) => {
+                let file = self.dir.path().join("holdfast.toml");
+                fs::write(&file, tables).unwrap();
+                vec!["--config".into(), file.into()]
+            }
+            None => {
+                let mut flags: Vec<OsString> =
+                    ["--cluster", "kubernetes", "--kube-allow-host-paths", "--agent-image", image]
+                        .map(OsString::from)
+                        .into();
+                flags.extend(["--kube-namespace".into(), self.namespace.clone().into()]);
+                flags.extend(["--kubeconfig".into(), self.kubeconfig().into()]);
+                flags.extend(["--agent-server-url".into(), self.base.clone().into()]);
+                flags
+            }
+        }
+    }
+
     fn make_token(&self) -> String {
         assert!(self.holdfast().args(["user", "add", "tester"]).output().unwrap().status.success());
         let token = self.holdfast().args(["token", "create", "--user", "tester"]).output().unwrap();
@@ -106,11 +143,8 @@ impl World {
             fs::File::options().create(true).append(true).open(self.dir.path().join("server.log")).unwrap();
         let child = self
             .holdfast()
-            .args(["serve", "--cluster", "kubernetes", "--agent-image", "localhost/holdfast-agent:1"])
-            .args(["--kube-namespace", &self.namespace, "--kube-allow-host-paths"])
-            .arg("--kubeconfig")
-            .arg(self.kubeconfig())
-            .args(["--listen", self.base.trim_start_matches("http://"), "--agent-server-url", &self.base])
+            .args(["serve", "--listen", self.base.trim_start_matches("http://")])
+            .args(self.clusters())
             .envs(self.env.drain(..))
             .stderr(log)
             .stdout(Stdio::null())
@@ -263,6 +297,11 @@ impl World {
         let (status, value) = self.answer(request).await;
         assert!(status < 300, "{path}: {status} {value}");
         value
+    }
+
+    /// Deletes by the REST API.
+    pub async fn delete(&self, path: &str) -> (u16, Value) {
+        self.answer(self.client.delete(format!("{}/api/v1{path}", self.base))).await
     }
 
     /// Creates a job that trains `examples/train.py` on two nodes; `changes` replaces whole fields.

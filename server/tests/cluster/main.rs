@@ -8,6 +8,7 @@
     reason = "a test says why it did not run, and what the server said when it failed"
 )]
 
+mod clusters;
 mod control;
 mod harness;
 mod manifest;

@@ -202,6 +202,15 @@ impl World {
             .await
     }
 
+    /// Waits until a job is forgotten.
+    pub async fn until_gone(&self, job: &str) {
+        let begin = Instant::now();
+        while self.get(&format!("/api/v1/jobs/{job}")).await.0 != 404 {
+            assert!(begin.elapsed() < PATIENCE, "job {job} is still there:\n{}", self.server_log());
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+    }
+
     /// Processes that belong to an attempt of this world, found by their environment.
     pub fn processes(&self) -> Vec<(i32, String)> {
         let data = self.data();

@@ -7,6 +7,7 @@
 mod harness;
 
 mod bad_input;
+mod clusters;
 mod crashes;
 mod ddp;
 mod recovery;

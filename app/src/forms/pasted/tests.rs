@@ -88,7 +88,7 @@ fn what_is_wrong_is_told_with_its_place() {
     assert_eq!(
         told(&form("text", Ok(wrong.clone()))),
         [
-            "metadata.namespace is not one that jobs may use here; use train, or have it added to --kube-namespace.",
+            "metadata.namespace is not one that jobs may use here; use train, or have it added to the cluster's namespaces (--kube-namespace).",
             "spec.pytorchReplicaSpecs.Master.template.spec.containers[0].command is missing; the agent starts the program, and what the image would start is not known here: write the program, which args follow.",
         ]
     );

@@ -29,6 +29,15 @@ pub fn Actions(
         "The program is not told to save; what is not in a checkpoint is lost.".to_owned()
     };
     let waits_too = waits.clone();
+    let removable = job.cluster_configured;
+    let behind = if removable {
+        view! {
+            <p>"It is stopped, then forgotten with its logs and incidents. Checkpoints below Holdfast's own data directory go too, unless another job saves there; a directory named by its full path stays."</p>
+        }
+        .into_any()
+    } else {
+        left_behind(&job)
+    };
     let force = save.enabled.then_some("At once, without waiting for the save");
     let from = match (&job.spec.checkpoint_dir, job.summary.saved_step) {
         (None, _) => "No checkpoint directory is set, so it starts at step 0.".to_owned(),
@@ -68,13 +77,31 @@ pub fn Actions(
                 {force.map(force_field)}
             </Confirm>
             <Confirm verb="Delete" title="Delete this job?" action=paths::delete(id) refusal=job.may.delete.clone()>
-                <p>"It is stopped, then forgotten with its logs and incidents. Checkpoints below Holdfast's own data directory go too, unless another job saves there; a directory named by its full path stays."</p>
+                {behind}
                 <p>"Nothing is resubmitted."</p>
-                {live.then(|| view! { <p>{waits_too}</p> })}
-                {force.filter(|_| live).map(force_field)}
+                {(live && removable).then(|| view! { <p>{waits_too}</p> })}
+                {force.filter(|_| live && removable).map(force_field)}
             </Confirm>
         </div>
     }
+}
+
+/// What deleting cannot do where the cluster is not configured on the server. It is sent as forced: who confirms it has read this.
+fn left_behind(job: &JobView) -> AnyView {
+    let (cluster, id, kind) = (&job.spec.cluster, &job.job_id, job.spec.kind.as_str());
+    let by_hand = format!("kubectl delete {kind}s,secrets --all-namespaces -l holdfast.dev/job={id}");
+    view! {
+        <p class="font-semibold">
+            {format!("Cluster {cluster} is not configured on this server, so the job is only forgotten here.")}
+        </p>
+        <p class="wrap-anywhere">
+            "What still is on the cluster stays there until it is removed by hand; on Kubernetes "
+            <code>{by_hand}</code>
+            ". Its agents end as soon as they reach this server. Files of the job in the data directory stay too."
+        </p>
+        <input type="hidden" name="force" value="true" />
+    }
+    .into_any()
 }
 
 fn force_field(label: &'static str) -> AnyView {
@@ -85,4 +112,27 @@ fn force_field(label: &'static str) -> AnyView {
         </label>
     }
     .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    fn html(job: JobView) -> String {
+        Owner::new().with(|| view! { <Actions job/> }.to_html())
+    }
+
+    #[test]
+    fn deleting_says_what_is_left_behind_where_the_cluster_is_not_configured() {
+        let mut job = samples::job(&samples::running());
+        assert!(html(job.clone()).contains("It is stopped, then forgotten"));
+        job.cluster_configured = false;
+        let html = html(job);
+        assert!(
+            html.contains("is not configured on this server") && html.contains("kubectl delete"),
+            "{html}"
+        );
+        assert!(html.contains("type=\"hidden\" name=\"force\"") && !html.contains("It is stopped"), "{html}");
+    }
 }

@@ -31,9 +31,11 @@ use leptos_router::{
 use self::{actions::Actions, data::provide_job};
 use crate::{
     components::{
-        badge::{JobBadges, StateBadge, kind_name, mode_name},
+        badge::{JobBadges, StateBadge, Tone, kind_name, mode_name},
         failed::FailedPage,
+        icon::Mark,
         live_mark::LiveMark,
+        notice::Notice,
         story::short_id,
         strip::Patterns,
         tabs::{Tab, Tabs},
@@ -154,8 +156,22 @@ fn Head(job: JobView, path: Memo<String>) -> impl IntoView {
                 <LiveMark now=job.now />
             </li>
         </ul>
+        <Troubles told=job.cluster_troubles.clone() />
         {move || view! { <Tabs label="Job" tabs=tabs.clone() current=current_tab(&path.read()) /> }}
     }
+}
+
+/// What keeps the job's cluster from working for it, each with what to do.
+#[component]
+fn Troubles(told: Vec<String>) -> impl IntoView {
+    (!told.is_empty()).then(|| {
+        let told = told.into_iter().map(|text| view! { <p class="wrap-anywhere">{text}</p> });
+        view! {
+            <div class="mt-4">
+                <Notice tone=Tone::Amber mark=Mark::Warning>{told.collect_view()}</Notice>
+            </div>
+        }
+    })
 }
 
 /// The task of the first or the newest attempt with its own state, which may differ from the job's.

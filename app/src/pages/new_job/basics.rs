@@ -4,7 +4,7 @@ use leptos::prelude::*;
 
 use super::{
     KINDS,
-    kubernetes::{Cluster, PodData, PodResources},
+    kubernetes::{Cluster, Lacking, PodData, PodResources},
     state::FormState,
 };
 use crate::{
@@ -78,6 +78,7 @@ pub fn Basics(form: FormState) -> impl IntoView {
                 <Text form field=name::NAME hint=|| "1 to 63 characters; need not be unique"/>
                 <Kind form/>
                 <Cluster form/>
+                <Lacking form/>
                 <Text form field=name::IMAGE hint=move || view! { <ByCluster form local="the local cluster uses none: it runs programs of this machine" kubernetes="required; what the pods run, with a tag that stays: registry.example.com/team/train:2.9"/> }/>
                 <div class="col-span-full">
                     <Text form field=name::COMMAND mono=true hint=|| "program and arguments as in a shell, without its variables and pipes; $'…' may hold \\n for a line break"/>

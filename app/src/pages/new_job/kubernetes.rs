@@ -3,7 +3,7 @@
 //! Which cluster is chosen is known to the browser alone until the form is sent, so a style shows and hides these fields
 //! by the chosen option's `data-kind`: the same without script, and nothing moves when the scripts come.
 
-use engine::job::{ClusterKind, SiteCluster};
+use engine::job::{ClusterKind, ClusterTrouble, SiteCluster};
 use leptos::prelude::*;
 
 use super::{
@@ -11,7 +11,10 @@ use super::{
     state::FormState,
 };
 use crate::{
-    components::field::{Field, SELECT, TextArea, hint_id},
+    components::{
+        badge::kind_name,
+        field::{Field, SELECT, TextArea, hint_id},
+    },
     forms::{
         pods,
         typed::{label, name},
@@ -65,6 +68,32 @@ fn namespaces(cluster: SiteCluster) -> String {
             format!("of the job's objects: {}; empty: {first}", cluster.namespaces.join(", "))
         }
     }
+}
+
+/// What clusters cannot do now. Of all of them: which one is chosen is known to the browser alone, and without script it cannot be told apart.
+#[component]
+pub fn Lacking(form: FormState) -> impl IntoView {
+    let troubles = form.site.with_value(|site| site.troubles.clone());
+    (!troubles.is_empty()).then(|| {
+        let lines = troubles.into_iter().map(|ClusterTrouble { cluster, kind, text, .. }| {
+            let what = match kind {
+                Some(kind) => format!("{} on {cluster}", kind_name(kind)),
+                None => cluster,
+            };
+            view! { <li class="wrap-anywhere"><b>{what}</b> ": " {text}</li> }
+        });
+        view! {
+            <section class="col-span-full text-ink-3" aria-label="What clusters cannot do now">
+                <p>"What clusters cannot do now; a job that needs it waits there, or is refused:"</p>
+                <ul class="grid gap-1 mt-1 pl-4 list-disc marker:text-ink-3">{lines.collect_view()}</ul>
+            </section>
+        }
+    })
+}
+
+/// Whether the site has a cluster for these fields.
+fn has_kubernetes(form: FormState) -> bool {
+    form.site.with_value(|site| site.clusters.iter().any(|cluster| cluster.kind == ClusterKind::Kubernetes))
 }
 
 /// A list with an entry on each line.
@@ -192,6 +221,20 @@ mod tests {
         assert!(html.contains("this server has no such cluster"), "{html}");
         assert!(!html.contains("name=\"kubernetes."), "{html}");
         assert!(html.contains("the local cluster uses none"), "{html}");
+    }
+
+    #[test]
+    fn what_a_cluster_lacks_is_said_before_a_job_is_sent_there() {
+        let mut site = with_kubernetes();
+        assert!(!html(site.clone(), &[], Vec::new()).contains("cannot do now"));
+        site.troubles.push(ClusterTrouble {
+            cluster: "gpu-a".to_owned(),
+            kind: Some(engine::job::JobKind::RayJob),
+            namespace: None,
+            text: "install KubeRay".to_owned(),
+        });
+        let html = html(site, &[], Vec::new());
+        assert!(html.contains("<b>RayJob on gpu-a</b>") && html.contains("install KubeRay"), "{html}");
     }
 
     #[test]

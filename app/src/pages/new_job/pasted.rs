@@ -4,7 +4,7 @@ use leptos::prelude::*;
 
 use super::{
     basics::{Checklist, GRID, Part, Text},
-    kubernetes::Cluster,
+    kubernetes::{Cluster, Lacking},
     state::FormState,
 };
 use crate::{
@@ -28,13 +28,14 @@ pub fn Pasted(form: FormState) -> impl IntoView {
         <Part number=1 title="Manifest">
             <div class=GRID>
                 <Cluster form/>
+                <Lacking form/>
                 <Text form field=name::NAME hint=|| "empty: the manifest's own; 1 to 63 characters"/>
                 <div class="col-span-full">
                     <TextArea
                         bound=form.bound(name::MANIFEST)
                         rows=18
                         mono=true
-                        hint=|| "one PyTorchJob of kubeflow.org/v1, as YAML or JSON, at most 256 KiB; fields that are not known here are kept"
+                        hint=|| "one PyTorchJob of kubeflow.org/v1, as YAML or JSON, at most 256 KiB; fields that are not known here are kept. TrainJob is not supported yet"
                     />
                     <div class="flex flex-wrap items-center gap-3 mt-2">
                         <button

@@ -141,6 +141,13 @@ fn kind(root: &At<'_>, check: &mut Checker) -> Option<JobKind> {
             );
             false
         }
+        ("TrainJob", _) => {
+            check.refuse(
+                &format!("{ROOT}.kind"),
+                "is TrainJob, which is not supported yet; use PyTorchJob v1",
+            );
+            false
+        }
         ("List", _) => {
             check
                 .refuse(&format!("{ROOT}.kind"), "is List; paste the one PyTorchJob of it that is to be run");
@@ -326,7 +333,7 @@ impl Checker {
             self.refuse(
                 field,
                 format!(
-                    "is not one that jobs may use here; use {}, or have it added to --kube-namespace",
+                    "is not one that jobs may use here; use {}, or have it added to the cluster's namespaces (--kube-namespace)",
                     known.join(" or ")
                 ),
             );

@@ -156,7 +156,7 @@ impl Hands {
         self.delete_secret(namespace, kind, task).await?;
         if force {
             let params = DeleteParams::background().grace_period(0);
-            let list = ListParams::default().labels(&names::of_task(&self.settings.instance, task));
+            let list = ListParams::default().labels(&names::of_task(&self.settings, task));
             absent_is_fine(limited(self.pods(namespace).delete_collection(&params, &list)).await)
                 .map_err(failed)?;
         }
@@ -184,7 +184,7 @@ impl Hands {
         let failed = |error: CallError| error.unreachable(&self.settings, kind, LOOKING);
         let job = limited(self.jobs(kind, namespace).get_opt(task.as_str())).await.map_err(failed)?;
         let job = job.filter(|job| self.is_ours(job.labels(), task));
-        let list = ListParams::default().labels(&names::of_task(&self.settings.instance, task)).limit(A_FEW);
+        let list = ListParams::default().labels(&names::of_task(&self.settings, task)).limit(A_FEW);
         let pods = limited(self.pods(namespace).list(&list)).await.map_err(failed)?;
         let job = job.and_then(|job| JobSeen::of(kind, &job));
         Ok((job, pods.items.iter().filter_map(PodSeen::of).collect()))
@@ -192,7 +192,9 @@ impl Hands {
 
     fn is_ours(&self, labels: &std::collections::BTreeMap<String, String>, task: &TaskId) -> bool {
         let is = |name: &str, value: &str| labels.get(name).is_some_and(|found| found == value);
-        is(names::INSTANCE, &self.settings.instance) && is(names::TASK, task.as_str())
+        is(names::INSTANCE, &self.settings.instance)
+            && is(names::CLUSTER, &self.settings.name)
+            && is(names::TASK, task.as_str())
     }
 
     fn is_what_was_ordered(&self, found: &DynamicObject, wanted: &DynamicObject, task: &TaskId) -> bool {

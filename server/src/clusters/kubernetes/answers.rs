@@ -108,7 +108,7 @@ fn refusal(status: &Status, kind: JobKind) -> Option<String> {
 pub(super) fn advice(status: &Status, kind: Option<JobKind>) -> Option<&'static str> {
     let words = &status.message;
     match status.code {
-        401 => Some("the credentials of --kubeconfig are not valid (any more)"),
+        401 => Some("the credentials of its kubeconfig are not valid (any more)"),
         403 if queue::is_quota(words) => None,
         403 if words.contains("denied the request") => {
             Some("an admission webhook of the cluster does not allow it; change the job as it says")
@@ -121,7 +121,7 @@ pub(super) fn advice(status: &Status, kind: Option<JobKind>) -> Option<&'static 
         404 if words.starts_with("namespaces ") => Some("make the namespace, or name another in the job"),
         404 => match kind? {
             JobKind::PyTorchJob => Some(
-                "if the cluster does not know kubeflow.org/v1 PyTorchJob, install the Kubeflow training operator (v1.9)",
+                "if the cluster does not know kubeflow.org/v1 PyTorchJob, install the Kubeflow training operator (v1.9); TrainJob (Kubeflow Trainer v2) is not supported yet",
             ),
             JobKind::RayJob => {
                 Some("if the cluster does not know ray.io/v1 RayJob, install KubeRay (v1.1 or newer)")

@@ -18,7 +18,7 @@ pub(super) const CALL: Duration = Duration::from_secs(20);
 #[derive(Debug, thiserror::Error)]
 pub enum KubernetesError {
     /// The file cannot be read, or names no such context.
-    #[error("the kubeconfig {} cannot be used: see --kubeconfig and --kube-context", path.display())]
+    #[error("the kubeconfig {} cannot be used: see kubeconfig and context in the configuration", path.display())]
     Kubeconfig {
         /// The file.
         path: PathBuf,
@@ -27,7 +27,7 @@ pub enum KubernetesError {
         source: Box<KubeconfigError>,
     },
     /// The context is not in the file that kubectl would use.
-    #[error("the context {context} cannot be used: see --kube-context")]
+    #[error("the context {context} cannot be used: see context in the configuration")]
     Context {
         /// The context.
         context: String,
@@ -37,7 +37,7 @@ pub enum KubernetesError {
     },
     /// There is neither a kubeconfig nor a service account.
     #[error(
-        "no Kubernetes cluster is known here: name a file with --kubeconfig, or run in a pod with a service account"
+        "no Kubernetes cluster is known here: name a file with kubeconfig, or run in a pod with a service account"
     )]
     Unknown(#[source] Box<InferConfigError>),
     /// Its certificates or keys cannot be used.

@@ -212,7 +212,7 @@ fn of_failure(seen: &PodSeen, taken: impl Fn() -> EndReason) -> ReplicaStatus {
         };
         let hint = match name.as_str() {
             "init-pytorch" => "; it waits for the name of the master in the cluster's DNS",
-            super::pod::INSTALL => "; it copies the agent, see --agent-image",
+            super::pod::INSTALL => "; it copies the agent, see agent-image in the configuration",
             _ => "",
         };
         return ended(EndReason::StartError(format!("init container {name} ended with {code}{words}{hint}")));

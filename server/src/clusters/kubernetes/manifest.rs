@@ -129,6 +129,7 @@ fn ray_job(
 pub(super) fn marks(order: &Order, settings: &KubernetesSettings) -> BTreeMap<String, String> {
     [
         (names::INSTANCE, settings.instance.clone()),
+        (names::CLUSTER, settings.name.clone()),
         (names::JOB, order.job_id.to_string()),
         (names::TASK, order.plan.task_id.to_string()),
         (names::ATTEMPT, order.plan.number.to_string()),

@@ -15,6 +15,7 @@
 //! facts, ray      facts -> what there is                  pure
 //! queue           facts -> why it waits                   pure
 //! capacity        facts -> nodes and their slots          pure
+//! troubles        what fails -> what to tell people       pure
 //! ```
 //!
 //! The operators' own retries are off (`restartPolicy: Never`, `backoffLimit: 0`): the driver decides. A RayJob is submitted over HTTP by
@@ -38,6 +39,7 @@ mod queue;
 mod ray;
 mod seen;
 mod settings;
+mod troubles;
 mod watch;
 mod world;
 
@@ -47,7 +49,7 @@ use async_trait::async_trait;
 use engine::{
     chain::Observation,
     ids::{JobId, ReplicaName, TaskId},
-    job::{ClusterKind, JobKind, JobSpec},
+    job::{ClusterKind, ClusterTrouble, JobKind, JobSpec},
 };
 use kube::Client;
 use tokio::{sync::mpsc, time::Instant};
@@ -208,6 +210,10 @@ impl Cluster for Arc<Kubernetes> {
         // The Secret with the tokens is another object.
         let job = manifest::of(order, self.settings())?.job;
         serde_json::to_value(job).map_err(|why| why.to_string())
+    }
+
+    fn troubles(&self) -> Vec<ClusterTrouble> {
+        troubles::of(self.world.failing(Instant::now()), self.settings())
     }
 
     async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {

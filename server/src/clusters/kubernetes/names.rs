@@ -3,8 +3,12 @@
 use engine::{ids::TaskId, job::JobKind};
 use kube::core::{ApiResource, GroupVersionKind};
 
+use super::settings::KubernetesSettings;
+
 /// The installation that made an object.
 pub(super) const INSTANCE: &str = "holdfast.dev/instance";
+/// The configured cluster whose it is: two that are the same namespaces of the same API server never touch each other's objects.
+pub(super) const CLUSTER: &str = "holdfast.dev/cluster";
 /// The job.
 pub(super) const JOB: &str = "holdfast.dev/job";
 /// The attempt's task ID.
@@ -58,14 +62,14 @@ pub(super) fn secret_of(task: &TaskId) -> String {
     format!("{task}-agents")
 }
 
-/// A label selector for all objects of an installation.
-pub(super) fn of_instance(instance: &str) -> String {
-    format!("{INSTANCE}={instance}")
+/// A label selector for all objects of a configured cluster.
+pub(super) fn of_cluster(settings: &KubernetesSettings) -> String {
+    format!("{INSTANCE}={},{CLUSTER}={}", settings.instance, settings.name)
 }
 
 /// A label selector for the objects of one attempt.
-pub(super) fn of_task(instance: &str, task: &TaskId) -> String {
-    format!("{INSTANCE}={instance},{TASK}={task}")
+pub(super) fn of_task(settings: &KubernetesSettings, task: &TaskId) -> String {
+    format!("{},{TASK}={task}", of_cluster(settings))
 }
 
 /// Whether a name is one that services may have (RFC 1035), and short enough.

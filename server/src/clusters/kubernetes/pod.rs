@@ -308,7 +308,7 @@ fn source(volume: &Volume, settings: &KubernetesSettings) -> Result<Value, Strin
         VolumeSource::HostPath(path) if settings.allow_host_paths => json!({ "hostPath": { "path": path } }),
         VolumeSource::HostPath(path) => {
             return Err(format!(
-                "{path} is a directory of the nodes, which jobs may not mount here; use a PersistentVolumeClaim, or have --kube-allow-host-paths set"
+                "{path} is a directory of the nodes, which jobs may not mount here; use a PersistentVolumeClaim, or have the cluster allow host paths (--kube-allow-host-paths)"
             ));
         }
     })

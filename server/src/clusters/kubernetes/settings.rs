@@ -69,7 +69,7 @@ impl KubernetesSettings {
             }
             Some(name) if known().any(|one| one == name) => Ok(name),
             Some(name) => Err(format!(
-                "namespace {name} is not one that jobs may use here; use {}, or have it added to --kube-namespace",
+                "namespace {name} is not one that jobs may use here; use {}, or have it added to the cluster's namespaces (--kube-namespace)",
                 known().collect::<Vec<_>>().join(" or ")
             )),
         }

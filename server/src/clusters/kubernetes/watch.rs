@@ -56,7 +56,7 @@ pub(super) fn begin(
 ) {
     tasks.spawn(probe(client.clone(), Arc::clone(world), stop.clone()));
     let any = watcher::Config::default().timeout(REQUEST_SECONDS).page_size(PAGE);
-    let ours = any.clone().labels(&names::of_instance(&settings.instance));
+    let ours = any.clone().labels(&names::of_cluster(settings));
     let lists = Arc::new(Semaphore::new(LISTS));
     let keeper = || Keeper {
         world: Arc::clone(world),

@@ -68,6 +68,14 @@ struct Health {
     failing: Option<(Instant, String)>,
 }
 
+impl Health {
+    /// How it fails, once that is no short gap: before the first full list there is nothing to bridge one with.
+    fn failing(&self, now: Instant) -> Option<&str> {
+        let (since, words) = self.failing.as_ref()?;
+        (!self.synced || now.duration_since(*since) >= FAILING).then_some(words)
+    }
+}
+
 #[derive(Clone, Debug)]
 struct PodEntry {
     seen: PodSeen,
@@ -175,6 +183,14 @@ impl World {
     pub(super) fn blind(&self, kind: JobKind, namespaces: &[String], now: Instant) -> Option<String> {
         let state = self.state();
         needed(kind, namespaces).find_map(|watched| state.blind(&watched, now))
+    }
+
+    /// What fails now, and how. A watch that only begins is not among it.
+    pub(super) fn failing(&self, now: Instant) -> Vec<(Watched, String)> {
+        let state = self.state();
+        let failing =
+            state.health.iter().filter_map(|(watched, health)| Some((watched, health.failing(now)?)));
+        failing.map(|(watched, words)| (watched.clone(), words.to_owned())).collect()
     }
 
     /// The same of the nodes.
@@ -406,18 +422,12 @@ impl State {
     fn blind(&self, watched: &Watched, now: Instant) -> Option<String> {
         let unknown = Health::default();
         let health = self.health.get(watched).unwrap_or(&unknown);
-        match &health.failing {
-            Some((since, words)) if !health.synced || now.duration_since(*since) >= FAILING => {
-                Some(match watched {
-                    Watched::Server => words.clone(),
-                    _ => format!("the {watched} cannot be watched: {words}"),
-                })
-            }
-            None if !health.synced => Some(match watched {
-                Watched::Server => "the API server has not answered yet".to_owned(),
-                _ => format!("the {watched} are not listed yet"),
-            }),
-            _ => None,
+        match (health.failing(now), watched) {
+            (Some(words), Watched::Server) => Some(words.to_owned()),
+            (Some(words), _) => Some(format!("the {watched} cannot be watched: {words}")),
+            (None, _) if health.synced || health.failing.is_some() => None,
+            (None, Watched::Server) => Some("the API server has not answered yet".to_owned()),
+            (None, _) => Some(format!("the {watched} are not listed yet")),
         }
     }
 

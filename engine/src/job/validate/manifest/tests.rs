@@ -214,6 +214,10 @@ fn other_objects_are_refused_with_what_to_paste() {
             ".kind: is RayJob, whose manifests cannot be run yet; create the job by its fields",
         ),
         (
+            json!({ "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob" }),
+            ".kind: is TrainJob, which is not supported yet; use PyTorchJob v1",
+        ),
+        (
             json!({ "apiVersion": "v1", "kind": "List", "items": [pasted()] }),
             ".kind: is List; paste the one PyTorchJob of it that is to be run",
         ),
@@ -250,7 +254,7 @@ fn each_place_that_cannot_be_run_is_named() {
             "/metadata/namespace".to_owned(),
             json!("kube-system"),
             vec![
-                ".metadata.namespace: is not one that jobs may use here; use speech or vision, or have it added to --kube-namespace",
+                ".metadata.namespace: is not one that jobs may use here; use speech or vision, or have it added to the cluster's namespaces (--kube-namespace)",
             ],
         ),
         (

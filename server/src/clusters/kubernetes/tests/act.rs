@@ -82,8 +82,11 @@ async fn what_an_earlier_try_made_is_taken() {
 
 #[tokio::test]
 async fn an_object_of_somebody_else_is_a_conflict_that_is_named() {
-    for change in ["/metadata/labels/holdfast.dev~1instance", "/metadata/annotations/holdfast.dev~1spec-hash"]
-    {
+    for change in [
+        "/metadata/labels/holdfast.dev~1instance",
+        "/metadata/labels/holdfast.dev~1cluster",
+        "/metadata/annotations/holdfast.dev~1spec-hash",
+    ] {
         let (template, _) = hands(|_, _| None);
         let mut job = ours(&template);
         *job.pointer_mut(change).unwrap() = json!("other");
@@ -168,12 +171,14 @@ async fn a_removal_is_of_the_object_that_was_read() {
 #[tokio::test]
 async fn what_is_not_ours_or_was_made_again_is_not_removed() {
     let (template, _) = hands(|_, _| None);
-    let mut stranger = ours(&template);
-    stranger["metadata"]["labels"]["holdfast.dev/instance"] = json!("other");
-    let marks = json!({ "metadata": stranger["metadata"] });
-    let (hands, asked) = hands(move |_, _| Some((200, marks.clone())));
-    hands.delete("train", JobKind::PyTorchJob, &task(), false).await.unwrap();
-    assert_eq!(verbs(&asked), ["GET job", "GET secret"]);
+    for label in ["instance", "cluster"] {
+        let mut stranger = ours(&template);
+        stranger["metadata"]["labels"][format!("holdfast.dev/{label}")] = json!("other");
+        let marks = json!({ "metadata": stranger["metadata"] });
+        let (hands, asked) = hands(move |_, _| Some((200, marks.clone())));
+        hands.delete("train", JobKind::PyTorchJob, &task(), false).await.unwrap();
+        assert_eq!(verbs(&asked), ["GET job", "GET secret"], "{label}");
+    }
 
     let job = ours(&template);
     let (hands, _) = self::hands(move |what, _| match what {

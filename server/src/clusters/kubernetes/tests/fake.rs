@@ -84,7 +84,11 @@ pub(super) fn order(spec: JobSpec) -> Order {
 }
 
 fn labels(more: &[(&str, &str)]) -> Value {
-    let own = [("holdfast.dev/instance", "0123456789abcdef"), ("holdfast.dev/task", TASK)];
+    let own = [
+        ("holdfast.dev/instance", "0123456789abcdef"),
+        ("holdfast.dev/cluster", "kubernetes"),
+        ("holdfast.dev/task", TASK),
+    ];
     own.iter()
         .chain(more)
         .map(|(name, value)| ((*name).to_owned(), json!(value)))

@@ -1,0 +1,51 @@
+//! Clusters as people see them: which there are, and what they cannot do now.
+
+use engine::{
+    job::{JobSpec, Site},
+    record::Summary,
+};
+
+use super::Service;
+
+impl Service {
+    /// Clusters, policies and prefilled values, with what the clusters cannot do now.
+    pub(super) fn site_now(&self) -> Site {
+        let known = self.site.clusters.iter().filter_map(|cluster| self.clusters.get(&cluster.name));
+        Site { troubles: known.flat_map(|cluster| cluster.troubles()).collect(), ..self.site.clone() }
+    }
+
+    /// Whether a cluster of this name is configured on this server.
+    pub(super) fn is_configured(&self, cluster: &str) -> bool {
+        self.site.clusters.iter().any(|known| known.name == cluster)
+    }
+
+    /// That the cluster of a job is not configured here, in words.
+    pub(super) fn missing_cluster(&self, spec: &JobSpec) -> Option<String> {
+        (!self.is_configured(&spec.cluster)).then(|| not_configured(&spec.cluster))
+    }
+
+    /// What keeps a job's cluster from working for it, where that matters to it.
+    pub(super) fn shown_troubles(&self, spec: &JobSpec, summary: &Summary) -> Vec<String> {
+        let matters = !summary.state.is_terminal() || !self.is_configured(&spec.cluster);
+        if matters { self.troubles_of(spec) } else { Vec::new() }
+    }
+
+    fn troubles_of(&self, spec: &JobSpec) -> Vec<String> {
+        let name = &spec.cluster;
+        let Some(cluster) = self.site.clusters.iter().find(|known| known.name == *name) else {
+            return vec![format!(
+                "{} Nothing is known of what the job does there, and nothing is concluded or restarted. Configure the cluster under this name again, or delete the job.",
+                not_configured(name)
+            )];
+        };
+        let namespace = spec.kubernetes.namespace.as_ref().or(cluster.namespaces.first());
+        let site = self.site_now();
+        let troubles = site.troubles_of(name, spec.kind, namespace.map(String::as_str));
+        troubles.map(|trouble| format!("Cluster {name}: {}.", trouble.text.trim_end_matches('.'))).collect()
+    }
+}
+
+/// The words for a job whose cluster this server has not.
+fn not_configured(cluster: &str) -> String {
+    format!("Cluster {cluster} is not configured on this server.")
+}

@@ -162,7 +162,7 @@ fn StartFrom(from: From) -> impl IntoView {
     let mut choices = vec![
         ("From scratch", From::Scratch.href(), from == From::Scratch),
         ("Demo job", From::Demo.href(), from == From::Demo),
-        ("PyTorchJob manifest", From::Manifest.href(), from == From::Manifest),
+        ("Manifest", From::Manifest.href(), from == From::Manifest),
     ];
     if from.job().is_some() {
         choices.push(("Copy of a job", from.href(), true));

@@ -404,6 +404,7 @@ pub fn job(chain: &ChainView) -> JobView {
             failure_type: newest.and_then(|a| a.incidents.last()).map(|i| i.failure_type),
             needs_attention: chain.state == State::Failed,
             stopped_by: (chain.state == State::Stopped).then(|| "user-1".to_owned()),
+            kept: None,
         },
         original_state: chain.attempts.first().map_or(State::Queued, |a| a.attempt.state),
         latest_state: newest.map_or(State::Queued, |a| a.attempt.state),

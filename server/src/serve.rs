@@ -34,7 +34,7 @@ use crate::{
     clusters::Cluster,
     config::Serve,
     driver::{Driver, DriverParts},
-    logs::LogReader,
+    logs::{LogReader, sweep::Sweep},
     service::Service,
     store::{self, Store, idempotency, instance},
     tokens::Tokens,
@@ -87,6 +87,21 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         },
         stop.clone(),
     );
+    let sweep = if running.iter().any(Running::is_local) {
+        // Files of local attempts are the attempts' own.
+        None
+    } else if is_of(&data, &tokens.instance())? {
+        Some(Sweep::new(&data, store.clone()))
+    } else {
+        tracing::warn!(data = %data.display(), "this data directory was used with another database: what it holds of jobs that are not in this one stays until you remove it");
+        None
+    };
+    let sweep_stop = stop.clone();
+    let sweeping = tokio::spawn(async move {
+        if let Some(sweep) = sweep {
+            sweep.keep_going(sweep_stop).await;
+        }
+    });
     let hub = agents::Hub::start(Arc::new(driver.clone()), tokens, Arc::clone(&clock), stop.clone());
     let public = settings.public_url.clone();
     let loopback = address.ip().is_loopback();
@@ -132,7 +147,7 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         serving.abort();
     }
     let clusters_stopped = join_all(running.iter().map(Running::stopped));
-    let ended = async { tokio::join!(driver.stopped(), hub.stopped(), clusters_stopped) };
+    let ended = async { tokio::join!(driver.stopped(), hub.stopped(), clusters_stopped, sweeping) };
     if tokio::time::timeout(TASKS_END, ended).await.is_err() {
         tracing::warn!(
             seconds = TASKS_END.as_secs(),
@@ -223,6 +238,19 @@ fn server_id(data: &Path) -> anyhow::Result<Arc<str>> {
             write_file(&path, &id)?;
             Ok(id.into())
         }
+    }
+}
+
+/// Whether a data directory was used with one installation's database only, this one; notes that at the first start.
+fn is_of(data: &Path, instance: &str) -> anyhow::Result<bool> {
+    let path = data.join("instance");
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(text.trim() == instance),
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
+            write_file(&path, instance)?;
+            Ok(true)
+        }
+        Err(why) => Err(why).with_context(|| format!("cannot read {}", path.display())),
     }
 }
 
@@ -327,6 +355,14 @@ mod tests {
         assert_eq!(server_id(dir.path()).unwrap(), name);
         let other = tempfile::tempdir().unwrap();
         assert_ne!(server_id(other.path()).unwrap(), name);
+    }
+
+    #[test]
+    fn a_data_directory_belongs_to_its_first_database() {
+        let dir = tempfile::tempdir().unwrap();
+        for (instance, want) in [("one", true), ("one", true), ("other", false), ("one", true)] {
+            assert_eq!(is_of(dir.path(), instance).unwrap(), want, "{instance}");
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub fn read(text: &str) -> Result<Value, String> {
         serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| refusal(&error))?;
     let mut objects = documents.into_iter().filter(|document| !document.is_null());
     match (objects.next(), objects.count()) {
-        (None, _) => Err("is empty; paste a PyTorchJob as YAML or JSON".to_owned()),
+        (None, _) => Err("is empty; paste a PyTorchJob or a RayJob as YAML or JSON".to_owned()),
         (Some(object), 0) => Ok(object),
         (Some(_), more) => Err(format!("holds {} documents; paste the one that is to be run", more + 1)),
     }
@@ -131,7 +131,7 @@ mod tests {
         for text in ["", " \n", "---\n", "# only\n"] {
             assert_eq!(
                 read(text),
-                Err("is empty; paste a PyTorchJob as YAML or JSON".to_owned()),
+                Err("is empty; paste a PyTorchJob or a RayJob as YAML or JSON".to_owned()),
                 "{text:?}"
             );
         }

@@ -21,9 +21,12 @@ use engine::{
     time::Time,
 };
 use samples::{Sample, at, event, incident, job_id, launch, points, strike, task_id};
-use server::store::{
-    Store, StoreError, Write, attempts, changes, checkpoints, commit, events, inbox, incidents, instance,
-    jobs, launches, leader, nodes, points as curve, steps,
+use server::{
+    logs::sweep::Sweep,
+    store::{
+        Store, StoreError, Write, attempts, changes, checkpoints, commit, events, inbox, incidents, instance,
+        jobs, launches, leader, nodes, points as curve, steps,
+    },
 };
 
 /// Takes the lead, as a driver does at its start.
@@ -49,6 +52,29 @@ async fn write(store: &Store, epoch: i64, seen: i64, sample: &Sample) -> Write {
 
 fn ids(page: &jobs::Page) -> Vec<&str> {
     page.items.iter().map(|job| job.job_id.as_str()).collect()
+}
+
+#[tokio::test]
+async fn what_a_server_keeps_of_a_job_goes_once_the_job_is_deleted() {
+    on_each_database(async |store| {
+        create(&store, &Sample::new(1)).await;
+        let dir = tempfile::tempdir().unwrap();
+        let mut sweep = Sweep::new(dir.path(), store.clone());
+        assert_eq!(sweep.round().await.unwrap(), [], "nothing is kept yet");
+        let (here, gone) = (job_id(1), job_id(2));
+        for name in [here.as_str(), gone.as_str(), "notes"] {
+            std::fs::create_dir_all(dir.path().join("jobs").join(name).join("attempt")).unwrap();
+        }
+        assert_eq!(sweep.round().await.unwrap(), [gone]);
+        assert_eq!(sweep.round().await.unwrap(), []);
+        let mut left: Vec<_> = std::fs::read_dir(dir.path().join("jobs"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort_unstable();
+        assert_eq!(left, [here.as_str(), "notes"], "what is no job's is nobody's to remove");
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use engine::job::{ClusterKind, FieldError, JobDraft, JobSpec, Manifest, PodOptions, Site};
+use engine::job::{ClusterKind, FieldError, JobDraft, JobKind, JobSpec, Manifest, PodOptions, Site};
 use serde_json::Value;
 
 use super::{
@@ -31,9 +31,17 @@ pub fn keep(typed: &mut Typed, read: impl FnOnce(&str) -> Result<Value, String>)
     forget(typed);
     let Some(text) = typed.text(name::MANIFEST) else { return };
     match read(text) {
-        Ok(object) => typed.set(READ, object.to_string()),
+        Ok(object) => set_read(typed, &object),
         Err(why) => typed.set(UNREAD, why),
     }
+}
+
+/// Notes what was read, and with it the kind, which decides over switches.
+fn set_read(typed: &mut Typed, object: &Value) {
+    let is_ray = object["kind"] == "RayJob";
+    let kind = if is_ray { JobKind::RayJob } else { JobKind::PyTorchJob };
+    typed.set(READ, object.to_string());
+    typed.set(name::KIND, kind.as_str());
 }
 
 /// Forgets what was read: the text is another one.
@@ -46,8 +54,8 @@ pub fn forget(typed: &mut Typed) {
 pub fn carry_over(from: &Typed, to: &mut Typed) {
     let plain = |typed: &Typed| typed.get(name::MANIFEST).replace('\r', "");
     if plain(from) == plain(to) {
-        for field in [READ, UNREAD] {
-            if let Some(text) = from.text(field) {
+        for field in [READ, UNREAD, name::KIND] {
+            if let Some(text) = from.text(field).filter(|_| is_read(from)) {
                 to.set(field, text);
             }
         }
@@ -78,7 +86,7 @@ pub(super) fn draft(typed: &Typed) -> (JobDraft, Option<FieldError>) {
         draft.accelerators_per_replica = Some(1);
         let why = match (typed.text(UNREAD), typed.get(name::MANIFEST).trim()) {
             (Some(why), _) => why,
-            (None, "") => "is missing; paste a PyTorchJob as YAML or JSON",
+            (None, "") => "is missing; paste a PyTorchJob or a RayJob as YAML or JSON",
             (None, _) => NOT_YET,
         };
         return (draft, Some(FieldError::new(name::MANIFEST, why)));
@@ -110,7 +118,7 @@ pub(super) fn write(typed: &mut Typed, manifest: Option<&Manifest>) {
     typed
         .set(name::MANIFEST, manifest.map(|manifest| manifest::write(manifest.object())).unwrap_or_default());
     if let Some(manifest) = manifest {
-        typed.set(READ, manifest.object().to_string());
+        set_read(typed, manifest.object());
     }
 }
 
@@ -121,12 +129,17 @@ pub(super) fn meaning(typed: &Typed) -> String {
 
 /// What a job takes from its manifest: labels and values.
 pub fn read_from(spec: &JobSpec) -> Vec<(&'static str, String)> {
+    let (kind, first) = match spec.kind {
+        JobKind::PyTorchJob => ("PyTorchJob", "master"),
+        JobKind::RayJob => ("RayJob", "head"),
+    };
     let mut read = vec![
+        ("Kind", kind.to_owned()),
         ("Name", spec.name.clone()),
         ("Image", spec.image.clone().unwrap_or_default()),
         ("Command", lines::write_command(&spec.command)),
-        ("Replicas", format!("{}, the master included", spec.replicas)),
-        ("GPUs in each replica", spec.accelerators_per_replica.to_string()),
+        ("Replicas", format!("{}, the {first} included", spec.replicas)),
+        ("GPUs in each replica", gpus(spec)),
     ];
     let options = &spec.kubernetes;
     let texts = [
@@ -140,6 +153,12 @@ pub fn read_from(spec: &JobSpec) -> Vec<(&'static str, String)> {
         read.push(("Variables with a value", variables.into_iter().collect::<Vec<_>>().join(", ")));
     }
     read
+}
+
+/// Groups of a Ray cluster often differ: the largest replica's are counted for all.
+fn gpus(spec: &JobSpec) -> String {
+    let most = if spec.kind == JobKind::RayJob { "at most " } else { "" };
+    format!("{most}{}", spec.accelerators_per_replica)
 }
 
 #[cfg(test)]

@@ -25,7 +25,13 @@ pub(super) enum Presence {
     /// It was accepted; `seen` once the cluster has shown it.
     Exists { since: Time, seen: bool },
     /// Its removal is ordered; it was not seen to be gone.
-    Removing { since: Time, force: bool },
+    Removing {
+        since: Time,
+        force: bool,
+        /// What keeps it, where the cluster said that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kept: Option<String>,
+    },
     /// Nothing of it is there.
     Gone,
 }

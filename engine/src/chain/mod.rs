@@ -223,6 +223,13 @@ pub enum Input {
         /// The cluster's words.
         text: String,
     },
+    /// An attempt that was to be removed is still there, and this keeps it.
+    Kept {
+        /// Which.
+        task_id: TaskId,
+        /// What, and what to do about it.
+        text: String,
+    },
     /// What the cluster shows.
     Observed {
         /// Which attempt.
@@ -501,6 +508,7 @@ pub fn advance(chain: &Chain, input: &Input, now: Time) -> Step {
         Input::Request { request, by } => turn.take_request(request, by),
         Input::Created { task_id } => turn.take_created(task_id),
         Input::Refused { task_id, text } => turn.take_refused(task_id, text),
+        Input::Kept { task_id, text } => turn.take_kept(task_id, text),
         Input::Observed { task_id, observation } => turn.take_observation(task_id, observation),
         Input::Silent { task_id, replica, since } => {
             turn.take_silence(task_id, replica.as_ref(), Some(*since));

@@ -70,6 +70,20 @@ impl Turn {
         }
     }
 
+    /// What was to be removed is still there; told once.
+    pub fn take_kept(&mut self, task: &TaskId, text: &str) {
+        if self.chain.attempt.task_id != *task {
+            return;
+        }
+        let Presence::Removing { kept, .. } = &mut self.chain.attempt.presence else { return };
+        let text = bounded(text);
+        if kept.as_ref() != Some(&text) {
+            *kept = Some(text.clone());
+            let text = format!("Attempt {} is still on the cluster: {text}", self.chain.attempt.number);
+            self.event(EventKind::Warning, "cluster", &text);
+        }
+    }
+
     /// The cluster shows the attempt.
     pub fn see(&mut self) {
         match &mut self.chain.attempt.presence {
@@ -211,7 +225,7 @@ impl Turn {
             Stage::Queued | Stage::Running | Stage::Stopping | Stage::Over(_) => {}
         }
         // It may never have been asked to end by itself.
-        if let Presence::Removing { since, force: false } = &mut attempt.presence {
+        if let Presence::Removing { since, force: false, .. } = &mut attempt.presence {
             *since = self.now;
         }
     }

@@ -121,10 +121,14 @@ impl Turn {
     /// A removal that takes too long is forced; one that is done lets the chain go on.
     fn settle_removal(&mut self) {
         match self.chain.attempt.presence {
-            Presence::Removing { since, force: false }
+            Presence::Removing { since, force: false, .. }
                 if self.now >= since.plus_seconds(limits::STOP_SECONDS) =>
             {
-                self.event(EventKind::Warning, "holdfast", "Its processes do not end; they are killed.");
+                self.event(
+                    EventKind::Warning,
+                    "holdfast",
+                    "It is not gone in time; what is left of it is removed by force.",
+                );
                 self.remove(true);
             }
             Presence::Gone if self.chain.attempt.stage == Stage::Stopping => {
@@ -185,7 +189,7 @@ pub(super) fn wake_at(chain: &Chain) -> Option<Time> {
     if let Course::Next { not_before, .. } = &chain.course {
         due.push(Some(*not_before));
     }
-    if let Presence::Removing { since, force: false } = &attempt.presence {
+    if let Presence::Removing { since, force: false, .. } = &attempt.presence {
         due.push(Some(since.plus_seconds(limits::STOP_SECONDS)));
     }
     if attempt.stage == Stage::Running && attempt.launch.progress.first_step().is_none() {

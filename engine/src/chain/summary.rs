@@ -1,6 +1,11 @@
 //! The chain as people see it: states, the words beside them, and why nothing follows.
 
-use super::{Chain, Course, Intent, attempt::Stage, decide::standing, limits};
+use super::{
+    Chain, Course, Intent,
+    attempt::{Presence, Stage},
+    decide::standing,
+    limits,
+};
 use crate::{
     ids::TaskId,
     ledger::Use,
@@ -117,6 +122,10 @@ pub(super) fn of(chain: &Chain, now: Time) -> Summary {
         stopped_by: match &chain.intent {
             Intent::Run => None,
             Intent::Stop { by } | Intent::Delete { by, .. } => Some(by.clone()),
+        },
+        kept: match &chain.attempt.presence {
+            Presence::Removing { kept, .. } => kept.clone(),
+            Presence::Ordered | Presence::Exists { .. } | Presence::Gone => None,
         },
     }
 }

@@ -180,7 +180,7 @@ impl Turn {
             Presence::Removing { force: forced, .. } if forced || !force => return,
             Presence::Ordered | Presence::Exists { .. } | Presence::Removing { .. } => {}
         }
-        attempt.presence = Presence::Removing { since: self.now, force };
+        attempt.presence = Presence::Removing { since: self.now, force, kept: None };
         self.effects.push(Effect::Delete { task_id: attempt.task_id.clone(), force });
     }
 

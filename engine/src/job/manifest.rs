@@ -8,7 +8,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::pods::{is_within, plain_path};
+use super::{
+    JobKind,
+    pods::{is_within, plain_path},
+};
 
 /// What `kubectl` notes of the last object it applied: a copy of the whole.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -26,6 +29,9 @@ const SET_BY_THE_CLUSTER: [&str; 9] = [
 ];
 /// Roles of a PyTorchJob's replicas.
 pub(super) const ROLES: [&str; 2] = ["Master", "Worker"];
+
+/// Fields of a RayJob that choose how much of the cluster the driver takes; with any of them Ray puts it on any node that has so much.
+const DRIVER_TAKES: [&str; 3] = ["entrypointNumCpus", "entrypointNumGpus", "entrypointResources"];
 
 /// A pasted object. Copies share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,106 +111,171 @@ impl Manifest {
         .filter(|each| *each > 0)
     }
 
-    /// The volume that holds an absolute path of the master's program; none where the path is lost with the pod's file system.
+    /// What the object says it is; anything that is no RayJob counts as a PyTorchJob.
+    fn kind(&self) -> JobKind {
+        if self.0["kind"] == "RayJob" { JobKind::RayJob } else { JobKind::PyTorchJob }
+    }
+
+    /// Whether the driver of a RayJob asks for a part of the cluster, so that Ray would put it on any node that has it.
+    pub fn driver_takes(&self) -> bool {
+        DRIVER_TAKES.iter().any(|name| !is_nothing(&self.0["spec"][*name]))
+    }
+
+    /// The volume that holds an absolute path of the program of the first replica, the master or the head; none where the path is lost
+    /// with the pod's file system.
     pub fn volume_of(&self, path: &str) -> Option<Mounted<'_>> {
         let path = plain_path(path);
-        let pod = self.0.pointer("/spec/pytorchReplicaSpecs/Master/template/spec")?;
-        fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
-            value.get(name).and_then(Value::as_array).into_iter().flatten()
-        }
-        let container = list(pod, "containers").find(|container| container["name"] == "pytorch")?;
-        let mounts = list(container, "volumeMounts").filter_map(|mount| {
-            let at = plain_path(mount.get("mountPath")?.as_str()?);
+        let (kind, root) = (self.kind(), At::root(&self.0));
+        let pod = groups(&root.get("spec"), kind).first()?.get("template").get("spec");
+        let container = program(&pod, kind)?;
+        let mounts = container.get("volumeMounts").items().filter_map(|mount| {
+            let at = plain_path(mount.get("mountPath").text()?);
             is_within(&path, &at).then_some((at.len(), mount))
         });
         let (_, mount) = mounts.max_by_key(|(length, _)| *length)?;
-        let name = mount.get("name")?.as_str()?;
-        let volume = list(pod, "volumes").find(|volume| volume["name"] == name)?.as_object()?;
-        let (source, details) = volume.iter().find(|(key, _)| *key != "name")?;
-        let read_only = mount.get("readOnly") == Some(&Value::Bool(true));
+        let name = mount.get("name").text()?;
+        let volume = pod.get("volumes").items().find(|volume| volume.get("name").text() == Some(name))?;
+        let (source, details) = volume.fields()?.iter().find(|(key, _)| *key != "name")?;
+        let read_only = *mount.get("readOnly").value == true;
         Some(Mounted { name, source, details, read_only })
     }
 
     /// What a job of Holdfast has in another way than this object says, where it says anything. What is added in every attempt is not
     /// among it: labels, annotations, and the agent in each pod.
     pub fn overrides(&self) -> Vec<Override> {
-        let mut found = Found { object: &self.0, list: Vec::new() };
-        found.metadata();
-        found.if_set(&["status"], "is what the cluster says about the pasted object; left out");
-        found.policies();
-        for role in ROLES {
-            found.role(role);
+        let root = At::root(&self.0);
+        let mut found = Found(Vec::new());
+        found.metadata(&root.get("metadata"));
+        found.if_set(&root.get("status"), "is what the cluster says about the pasted object; left out");
+        let spec = root.get("spec");
+        match self.kind() {
+            JobKind::PyTorchJob => found.pytorch(&spec),
+            JobKind::RayJob => found.ray(&spec, self.driver_takes()),
         }
-        found.list
+        found.0
+    }
+}
+
+/// What asks for nothing: absent, 0, an empty text.
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.trim().is_empty(),
+        _ => false,
+    }
+}
+
+/// The parts of a job that have a pod template of their own; the first one starts the job's command.
+pub(super) fn groups<'a>(spec: &At<'a>, kind: JobKind) -> Vec<At<'a>> {
+    match kind {
+        JobKind::PyTorchJob => {
+            let replicas = spec.get("pytorchReplicaSpecs");
+            ROLES.map(|role| replicas.get(role)).into_iter().filter(|role| !role.is_absent()).collect()
+        }
+        JobKind::RayJob => {
+            let cluster = spec.get("rayClusterSpec");
+            let workers = cluster.get("workerGroupSpecs");
+            std::iter::once(cluster.get("headGroupSpec")).chain(workers.items()).collect()
+        }
+    }
+}
+
+/// The container of the program: the training operator looks for it by its name, KubeRay takes the first.
+pub(super) fn program<'a>(pod: &At<'a>, kind: JobKind) -> Option<At<'a>> {
+    let mut containers = pod.get("containers").items();
+    match kind {
+        JobKind::PyTorchJob => containers.find(|container| container.get("name").text() == Some("pytorch")),
+        JobKind::RayJob => containers.next(),
     }
 }
 
 /// Collects what is overridden.
-struct Found<'a> {
-    object: &'a Value,
-    list: Vec<Override>,
-}
+struct Found(Vec<Override>);
 
-impl<'a> Found<'a> {
-    fn at(&self, path: &[&str]) -> Option<&'a Value> {
-        path.iter().try_fold(self.object, |value, key| value.get(key)).filter(|value| !value.is_null())
+impl Found {
+    fn if_set(&mut self, at: &At<'_>, why: &str) {
+        self.unless(at, ABSENT, why);
     }
 
-    fn note(&mut self, path: &[&str], why: &str) {
-        self.list.push(Override { field: path.join("."), why: why.to_owned() });
-    }
-
-    fn if_set(&mut self, path: &[&str], why: &str) {
-        if self.at(path).is_some() {
-            self.note(path, why);
+    fn unless(&mut self, at: &At<'_>, wanted: &Value, why: &str) {
+        if !at.is_absent() && at.value != wanted {
+            self.0.push(Override { field: at.path.clone(), why: why.to_owned() });
         }
     }
 
-    fn unless(&mut self, path: &[&str], wanted: &Value, why: &str) {
-        if self.at(path).is_some_and(|value| value != wanted) {
-            self.note(path, why);
-        }
-    }
-
-    fn metadata(&mut self) {
+    fn metadata(&mut self, metadata: &At<'_>) {
         for name in ["name", "generateName"] {
             self.if_set(
-                &["metadata", name],
+                &metadata.get(name),
                 "is each attempt's task ID, so that no two attempts are one object",
             );
         }
         for name in SET_BY_THE_CLUSTER {
-            self.if_set(&["metadata", name], "is the cluster's own; left out");
+            self.if_set(&metadata.get(name), "is the cluster's own; left out");
         }
         let why = "would tie the attempts to somebody else's object and remove them with it; left out";
-        self.if_set(&["metadata", "ownerReferences"], why);
+        self.if_set(&metadata.get("ownerReferences"), why);
         let why = "is kubectl's copy of the object; left out";
-        self.if_set(&["metadata", "annotations", LAST_APPLIED], why);
+        self.if_set(&metadata.get("annotations").get(LAST_APPLIED), why);
     }
 
-    fn policies(&mut self) {
-        let policy = |name| ["spec", "runPolicy", name];
-        let why = "is 0: the operator tries nothing again by itself, since Holdfast decides and counts every restart";
-        self.unless(&policy("backoffLimit"), &0.into(), why);
+    fn pytorch(&mut self, spec: &At<'_>) {
+        let policy = spec.get("runPolicy");
+        self.unless(&policy.get("backoffLimit"), &0.into(), NO_RETRY);
         let why = "is None: pods stay until Holdfast has their logs, and go with their attempt";
-        self.unless(&policy("cleanPodPolicy"), &"None".into(), why);
-        let why = "is left out: Holdfast removes an attempt once its logs are kept";
-        self.if_set(&policy("ttlSecondsAfterFinished"), why);
+        self.unless(&policy.get("cleanPodPolicy"), &"None".into(), why);
+        self.if_set(&policy.get("ttlSecondsAfterFinished"), REMOVED_BY_US);
         let why =
             "is 0: torchrun starts nothing again by itself, since Holdfast decides and counts every restart";
-        self.unless(&["spec", "elasticPolicy", "maxRestarts"], &0.into(), why);
+        self.unless(&spec.get("elasticPolicy").get("maxRestarts"), &0.into(), why);
+        let never = "is Never: a program that ended is not started again before Holdfast has decided";
+        for replica in groups(spec, JobKind::PyTorchJob) {
+            self.unless(&replica.get("restartPolicy"), &"Never".into(), never);
+            let pod = replica.get("template").get("spec");
+            self.unless(&pod.get("restartPolicy"), &"Never".into(), never);
+            self.if_set(&pod.get(GRACE), LONG_ENOUGH);
+        }
     }
 
-    fn role(&mut self, role: &str) {
-        let never = "is Never: a program that ended is not started again before Holdfast has decided";
-        let replica = ["spec", "pytorchReplicaSpecs", role];
-        let within = |more: &[&'static str]| -> Vec<&str> { replica.iter().chain(more).copied().collect() };
-        self.unless(&within(&["restartPolicy"]), &"Never".into(), never);
-        self.unless(&within(&["template", "spec", "restartPolicy"]), &"Never".into(), never);
-        let why = "is as long as the agent needs to end the program where it is shorter: 20 s, and the wait for the save on top";
-        self.if_set(&within(&["template", "spec", "terminationGracePeriodSeconds"]), why);
+    fn ray(&mut self, spec: &At<'_>, driver_takes: bool) {
+        let why = "is each attempt's task ID, so that no two attempts are one job of Ray";
+        self.if_set(&spec.get("jobId"), why);
+        let why = "is HTTPMode: KubeRay submits the driver itself, without a pod that could try again";
+        self.unless(&spec.get("submissionMode"), &"HTTPMode".into(), why);
+        for name in ["submitterPodTemplate", "submitterConfig"] {
+            self.if_set(&spec.get(name), "is left out: no pod submits the driver, KubeRay does");
+        }
+        self.unless(&spec.get("backoffLimit"), &0.into(), NO_RETRY);
+        let why = "is Holdfast's: the Ray cluster goes once its logs are kept, and 10 minutes after the driver's end where Holdfast is away";
+        self.unless(&spec.get("shutdownAfterJobFinishes"), &true.into(), why);
+        self.unless(&spec.get("ttlSecondsAfterFinished"), &600.into(), why);
+        self.if_set(&spec.get("deletionStrategy"), REMOVED_BY_US);
+        let why = "counts for each attempt anew; one that it ends has failed as any other";
+        self.if_set(&spec.get("activeDeadlineSeconds"), why);
+        if driver_takes {
+            let field = spec.get("entrypointResources").path;
+            let why =
+                "also asks for the head, where the agent is: the driver takes its share there".to_owned();
+            self.0.push(Override { field, why });
+        }
+        for (at, group) in groups(spec, JobKind::RayJob).iter().enumerate() {
+            let pod = group.get("template").get("spec");
+            let why =
+                "is Never: nothing that ended is started again in its pod; KubeRay makes another worker";
+            self.unless(&pod.get("restartPolicy"), &"Never".into(), why);
+            if at == 0 {
+                self.if_set(&pod.get(GRACE), LONG_ENOUGH);
+            }
+        }
     }
 }
+
+const NO_RETRY: &str =
+    "is 0: the operator tries nothing again by itself, since Holdfast decides and counts every restart";
+const REMOVED_BY_US: &str = "is left out: Holdfast removes an attempt once its logs are kept";
+const GRACE: &str = "terminationGracePeriodSeconds";
+const LONG_ENOUGH: &str = "is as long as the agent needs to end the program where it is shorter: 20 s, and the wait for the save on top";
 
 /// A place in a pasted object. What is absent or null there is null.
 #[derive(Clone, Debug)]
@@ -216,8 +287,14 @@ pub(super) struct At<'a> {
 const ABSENT: &Value = &Value::Null;
 
 impl<'a> At<'a> {
+    /// The object itself: paths within it begin with a field's name.
+    fn root(value: &'a Value) -> Self {
+        Self { path: String::new(), value }
+    }
+
     pub(super) fn get(&self, key: &str) -> Self {
-        let path = format!("{}.{}", self.path, key.chars().take(320).collect::<String>());
+        let dot = if self.path.is_empty() { "" } else { "." };
+        let path = format!("{}{dot}{}", self.path, key.chars().take(320).collect::<String>());
         Self { path, value: self.value.get(key).unwrap_or(ABSENT) }
     }
 

@@ -127,7 +127,7 @@ impl Checker {
 
     /// A variable that is not a job's to set.
     fn reserved(&mut self, field: &str, name: &str) {
-        if name.starts_with("HOLDFAST_") || RESERVED.contains(&name) {
+        if is_ours(name) || RESERVED.contains(&name) {
             self.refuse(field, "is set by Holdfast for each process; remove it");
         }
     }
@@ -348,6 +348,11 @@ impl JobDraft {
             check.refuse("env", format!("has {total} bytes; at most {} are allowed", limits::TOTAL_BYTES));
         }
     }
+}
+
+/// Whether a variable's name is one that Holdfast keeps for itself in every process.
+fn is_ours(variable: &str) -> bool {
+    variable.starts_with("HOLDFAST_")
 }
 
 /// A job that can never be placed is refused at once; one that only has to wait is not.

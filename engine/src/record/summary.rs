@@ -41,6 +41,8 @@ pub struct Summary {
     pub needs_attention: bool,
     /// A person's stop or delete is under way or done.
     pub stopped_by: Option<String>,
+    /// What keeps the newest attempt on the cluster though it is over or stopped, and what to do about it.
+    pub kept: Option<String>,
 }
 
 /// The three counters that are never mixed. In-place budgets are the latest attempt's.

@@ -263,8 +263,8 @@ impl Cluster for Roomy {
         Ok(())
     }
 
-    async fn delete(&self, _: &TaskId, _: JobKind, _: bool) -> Result<(), ClusterError> {
-        Ok(())
+    async fn delete(&self, _: &TaskId, _: JobKind, _: bool) -> Result<Option<String>, ClusterError> {
+        Ok(None)
     }
 
     async fn observe(&self, _: &TaskId, _: JobKind) -> Result<Observation, ClusterError> {

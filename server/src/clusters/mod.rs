@@ -29,7 +29,9 @@ pub trait Cluster: Send + Sync {
     async fn create(&self, order: &Order) -> Result<(), ClusterError>;
 
     /// Asks for the removal of everything of an attempt of this kind of job; an observation says when it is done. One that does not exist is a success.
-    async fn delete(&self, task: &TaskId, kind: JobKind, force: bool) -> Result<(), ClusterError>;
+    /// Where an earlier request is not done yet, the answer says what keeps the attempt, if that is known.
+    async fn delete(&self, task: &TaskId, kind: JobKind, force: bool)
+    -> Result<Option<String>, ClusterError>;
 
     /// What there is of an attempt of this kind of job now.
     async fn observe(&self, task: &TaskId, kind: JobKind) -> Result<Observation, ClusterError>;

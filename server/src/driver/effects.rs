@@ -35,8 +35,8 @@ const TASKS_AT_A_TIME: u32 = 1_000;
 
 /// What a call brought.
 pub(super) enum Outcome {
-    /// The effect was taken by the cluster.
-    Done,
+    /// The effect was taken by the cluster; of a removal that is asked for again, what keeps the attempt.
+    Done(Option<String>),
     /// The cluster will never take the attempt.
     Refused(String),
     /// What there is of the attempt.
@@ -175,6 +175,7 @@ async fn perform(
         if !leads(shared, term).await? {
             return Err(CallError::NotLeader);
         }
+        let mut kept = None;
         match effect {
             Effect::Create(plan) => {
                 let tokens = shared.tokens.of_attempt(&plan.task_id, chain.spec());
@@ -186,7 +187,7 @@ async fn perform(
             }
             Effect::Delete { task_id, force } => {
                 Failpoint::BeforeDelete.pass();
-                cluster.delete(&task_id, chain.spec().kind, force).await?;
+                kept = cluster.delete(&task_id, chain.spec().kind, force).await?;
                 Failpoint::AfterDelete.pass();
             }
             Effect::Forget => {
@@ -196,10 +197,10 @@ async fn perform(
                 Failpoint::AfterForget.pass();
             }
         }
-        Ok(())
+        Ok(kept)
     };
     match limited(calls, call, LATE, &late).await {
-        Ok(()) => Outcome::Done,
+        Ok(kept) => Outcome::Done(kept),
         Err(error) => failed(error),
     }
 }

@@ -238,7 +238,7 @@ impl Job {
                 self.heard(&task_id, now, news);
                 news.inputs.push(Input::Observed { task_id, observation });
             }
-            (Some(effect), Outcome::Done) => {
+            (Some(effect), Outcome::Done(kept)) => {
                 self.next.taken(&effect, now);
                 self.observe_at = now;
                 match effect {
@@ -246,7 +246,10 @@ impl Job {
                         self.heard(&plan.task_id, now, news);
                         news.inputs.push(Input::Created { task_id: plan.task_id });
                     }
-                    Effect::Delete { task_id, .. } => self.heard(&task_id, now, news),
+                    Effect::Delete { task_id, .. } => {
+                        self.heard(&task_id, now, news);
+                        news.inputs.extend(kept.map(|text| Input::Kept { task_id, text }));
+                    }
                     Effect::Forget => return self.forget(now).await,
                 }
             }
@@ -273,7 +276,7 @@ impl Job {
             (effect, Outcome::Refused(text)) => {
                 self.put_off(effect.as_ref(), now, &anyhow::anyhow!("the cluster refused: {text}"));
             }
-            (effect, Outcome::Done | Outcome::Observed(..)) => {
+            (effect, Outcome::Done(_) | Outcome::Observed(..)) => {
                 self.put_off(
                     effect.as_ref(),
                     now,

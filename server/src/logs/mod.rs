@@ -6,6 +6,7 @@
 mod files;
 pub mod keep;
 mod line;
+pub mod sweep;
 mod whole;
 
 use std::{collections::VecDeque, io, path::PathBuf};

@@ -208,6 +208,19 @@ pub async fn head(conn: &mut AnyConnection, job_id: &JobId) -> Result<Option<Job
     .transpose()
 }
 
+/// Whether there is a job of this id.
+///
+/// # Errors
+/// The database failed.
+pub async fn exists(conn: &mut AnyConnection, job_id: &JobId) -> Result<bool, StoreError> {
+    let row = sqlx::query("SELECT job_id FROM job WHERE job_id = $1")
+        .bind(job_id.as_str().to_owned())
+        .fetch_optional(conn)
+        .await
+        .doing("looking for a job")?;
+    Ok(row.is_some())
+}
+
 /// The chain of one job.
 ///
 /// # Errors

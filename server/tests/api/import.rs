@@ -91,6 +91,51 @@ async fn a_pasted_manifest_is_a_job_with_all_its_fields() {
     assert_eq!(again["spec"], *spec);
 }
 
+/// A RayJob with a retry of KubeRay's own.
+const RAYJOB: &str = r#"
+apiVersion: ray.io/v1
+kind: RayJob
+metadata: { name: tune }
+spec:
+  entrypoint: python tune.py --lr $LR
+  backoffLimit: 2
+  runtimeEnvYAML: |
+    pip: [tqdm]
+  neverHeardOf: { a: [1, 2.5, null] }
+  rayClusterSpec:
+    headGroupSpec:
+      rayStartParams: {}
+      template: { spec: { containers: [{ name: ray-head, image: "ray:2" }] } }
+    workerGroupSpecs:
+      - groupName: gpus
+        replicas: 2
+        minReplicas: 1
+        maxReplicas: 4
+        rayStartParams: {}
+        template:
+          spec:
+            containers: [{ name: ray-worker, image: "ray:2", resources: { limits: { nvidia.com/gpu: 4 } } }]
+"#;
+
+#[tokio::test]
+async fn a_pasted_rayjob_is_a_job_in_basic_mode() {
+    let server = server().await;
+    let failover = json!({ "fault_tolerance": { "auto_failover": true, "max_task_restarts": 2 } });
+    let job = imported(&server, &body(RAYJOB, failover)).await;
+    let spec = &job["spec"];
+    assert_eq!((&spec["kind"], &spec["replicas"]), (&"rayjob".into(), &3.into()));
+    assert_eq!(spec["command"], json!(["/bin/sh", "-c", "python tune.py --lr $LR"]));
+    assert_eq!((&spec["accelerators_per_replica"], &job["mode"]), (&4.into(), &"basic".into()));
+    let kept = &spec["kubernetes"]["manifest"]["spec"];
+    assert_eq!(kept["neverHeardOf"], json!({ "a": [1, 2.5, null] }));
+    assert_eq!(kept["runtimeEnvYAML"], "pip: [tqdm]\n");
+    let overridden = job["overridden"].as_array().unwrap();
+    assert!(overridden.iter().any(|one| one["field"] == "spec.backoffLimit"), "{overridden:?}");
+    let more = json!({ "fault_tolerance": { "auto_failover": true, "policy": { "enabled": true } } });
+    let refused = server.post("/api/v1/jobs:import", &body(RAYJOB, more)).await.problem();
+    assert!(refused.contains("RayJob uses basic mode"), "{refused}");
+}
+
 #[tokio::test]
 async fn an_object_is_taken_as_it_is_and_named_as_asked() {
     let server = server().await;

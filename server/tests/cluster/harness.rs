@@ -327,13 +327,18 @@ impl World {
 
     /// Waits until the chain of a job looks as wanted.
     pub async fn until(&self, job: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.until_read(&format!("/jobs/{job}/chain"), what, wanted).await
+    }
+
+    /// Waits until what is read looks as wanted.
+    pub async fn until_read(&self, path: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let begin = Instant::now();
         loop {
-            let chain = self.read(&format!("/jobs/{job}/chain")).await;
-            if wanted(&chain) {
-                return chain;
+            let found = self.read(path).await;
+            if wanted(&found) {
+                return found;
             }
-            assert!(begin.elapsed() < PATIENCE, "not {what}: {chain:#}\n{}", self.log());
+            assert!(begin.elapsed() < PATIENCE, "not {what}: {found:#}\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

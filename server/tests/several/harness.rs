@@ -68,6 +68,20 @@ impl World {
         if first.pid() == leader { [first, second] } else { [second, first] }
     }
 
+    /// Ends a server and starts it anew, with what it kept.
+    pub async fn restart(&self, server: Server) -> Server {
+        let name = server.name;
+        drop(server);
+        let server = self.start(name);
+        until("it serves", async || server.is_ready().await.then_some(())).await;
+        server
+    }
+
+    /// Where a server keeps its copy of a job's logs.
+    pub fn copy(&self, server: &Server, job: &str) -> PathBuf {
+        self.dir.path().join(format!("{}.data", server.name)).join("jobs").join(job)
+    }
+
     fn start(&self, name: &'static str) -> Server {
         let program = PathBuf::from(env!("CARGO_BIN_EXE_holdfast"));
         let agent = program.with_file_name("holdfast-agent");
@@ -241,6 +255,15 @@ impl Server {
 
     pub async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         self.send(self.request(path, body)).await
+    }
+
+    /// Deletes a job and waits until it is forgotten.
+    pub async fn delete(&self, job: &str) {
+        let url = format!("http://{}/api/v1/jobs/{job}", self.address());
+        let (status, answer) = self.send(self.client.delete(&url)).await;
+        assert!(status < 300, "{status} {answer}");
+        until("it is forgotten", async || (self.send(self.client.get(&url)).await.0 == 404).then_some(()))
+            .await;
     }
 
     /// Creates a job and gives its id.

@@ -144,3 +144,19 @@ fn report_of_a_crash(world: &World, server: &Server, task: &str) -> reqwest::Req
         .header(headers::REPLICA, replica)
         .bearer_auth(world.api.token(task, replica))
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_job_leaves_no_copy_of_its_logs_on_any_server() {
+    with_servers(async |world, [leader, other], job| {
+        world.stop(&leader, &[job]).await;
+        let copies = [world.copy(&leader, job), world.copy(&other, job)];
+        for copy in &copies {
+            std::fs::create_dir_all(copy.join("attempt")).unwrap();
+        }
+        leader.delete(job).await;
+        // The other one looks for such copies from time to time, and first when it starts.
+        let _other = world.restart(other).await;
+        until("no copy is left", async || copies.iter().all(|copy| !copy.exists()).then_some(())).await;
+    })
+    .await;
+}

@@ -142,11 +142,12 @@ impl Cluster for FileCluster {
         Ok(())
     }
 
-    async fn delete(&self, task: &TaskId, _: JobKind, _force: bool) -> Result<(), ClusterError> {
-        if !self.begin()?.slow_removal {
-            self.remove(task);
+    async fn delete(&self, task: &TaskId, _: JobKind, _force: bool) -> Result<Option<String>, ClusterError> {
+        if self.begin()?.slow_removal {
+            return Ok(Some("it is slow".to_owned()));
         }
-        Ok(())
+        self.remove(task);
+        Ok(None)
     }
 
     async fn observe(&self, task: &TaskId, _: JobKind) -> Result<Observation, ClusterError> {

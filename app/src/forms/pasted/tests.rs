@@ -50,7 +50,7 @@ fn an_empty_form_asks_for_the_manifest_alone_and_prefers_kubernetes() {
     let typed = Typed::for_manifest(&site());
     assert!(is_pasted(&typed) && !is_pasted(&Typed::prefilled(&site())));
     assert_eq!(typed.get(name::CLUSTER), "gpu-a");
-    assert_eq!(told(&typed), ["Manifest is missing; paste a PyTorchJob as YAML or JSON."]);
+    assert_eq!(told(&typed), ["Manifest is missing; paste a PyTorchJob or a RayJob as YAML or JSON."]);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_text_that_was_read_makes_the_job() {
     let labels: Vec<_> = read_from(&spec).into_iter().map(|(label, _)| label).collect();
     assert_eq!(
         labels,
-        ["Name", "Image", "Command", "Replicas", "GPUs in each replica", "Accelerator resource"]
+        ["Kind", "Name", "Image", "Command", "Replicas", "GPUs in each replica", "Accelerator resource"]
     );
 }
 
@@ -186,4 +186,54 @@ fn a_checkpoint_directory_has_to_be_on_a_volume_that_lasts() {
     assert!(told(json!({ "emptyDir": {} }), "/runs").ends_with("is lost with the pod: mount a volume there"));
     assert!(told(json!({ "configMap": {} }), "/runs").ends_with("on a volume that is read only"));
     assert_eq!(told(json!({ "nfs": {} }), "/runs"), "checkpoint directory /runs, on the volume runs");
+}
+
+fn rayjob() -> Value {
+    let head =
+        json!({ "template": { "spec": { "containers": [{ "name": "ray-head", "image": "ray:2" }] } } });
+    let worker = json!({ "replicas": 2, "template": { "spec": { "containers": [
+        { "name": "w", "image": "ray:2", "resources": { "limits": { "nvidia.com/gpu": 4 } } },
+    ] } } });
+    json!({
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": { "name": "tune" },
+        "spec": {
+            "entrypoint": "python tune.py",
+            "rayClusterSpec": { "headGroupSpec": head, "workerGroupSpecs": [worker] },
+        },
+    })
+}
+
+#[test]
+fn a_rayjob_is_told_as_one_and_what_is_for_pytorchjobs_is_kept_and_not_sent() {
+    let mut typed = form("text", Ok(rayjob()));
+    typed.turn(name::FAILOVER, true);
+    typed.turn(name::POLICY, true);
+    assert!(typed.is_ray());
+    let (_, spec) = checked(&typed, &site()).unwrap();
+    assert!(!spec.fault_tolerance.policy.enabled && typed.is_on(name::POLICY));
+    let read = read_from(&spec);
+    let value = |label: &str| read.iter().find(|(one, _)| *one == label).unwrap().1.clone();
+    assert_eq!(value("Kind"), "RayJob");
+    assert_eq!(value("Replicas"), "3, the head included");
+    assert_eq!(value("GPUs in each replica"), "at most 4");
+    // While the text is another one nothing jumps; what it is read as decides.
+    forget(&mut typed);
+    assert!(typed.is_ray());
+    let mut posted = Typed::default();
+    posted.set(name::MANIFEST, "text");
+    carry_over(&form("text", Ok(rayjob())), &mut posted);
+    assert!(posted.is_ray());
+    keep(&mut posted, |_| Ok(object()));
+    assert!(!posted.is_ray());
+}
+
+#[test]
+fn a_copy_of_a_rayjob_makes_the_same_job() {
+    let (_, spec) = checked(&form("text", Ok(rayjob())), &site()).unwrap();
+    let original = JobDraft::from(&spec);
+    let typed = Typed::of_draft(&original, &site());
+    assert_eq!(checked(&typed, &site()).unwrap().1, spec);
+    assert_eq!(review::changes(&typed, &original, &site()), []);
 }

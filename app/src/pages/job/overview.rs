@@ -178,6 +178,7 @@ pub fn outcome_words(job: &JobView, chain: &ChainView) -> String {
                 .to_owned(),
         );
     }
+    said.extend(summary.kept.as_ref().map(|why| format!("Its attempt is still on the cluster: {why}.")));
     if let Some(saved) = summary.saved_step.filter(|_| summary.state != State::Succeeded) {
         said.push(format!("Step {} is saved.", format::count(saved)));
     }
@@ -427,6 +428,15 @@ fn LastEvents(job: JobView, events: Result<EventsPage, AppError>) -> impl IntoVi
 mod tests {
     use super::*;
     use crate::samples;
+
+    #[test]
+    fn what_keeps_an_attempt_on_the_cluster_is_told() {
+        let chain = samples::fail_fast();
+        let mut job = samples::job(&chain);
+        job.summary.kept = Some("node n1 is not heard".to_owned());
+        let words = outcome_words(&job, &chain);
+        assert!(words.contains("Its attempt is still on the cluster: node n1 is not heard. "), "{words}");
+    }
 
     #[test]
     fn the_outcome_says_why_and_what_next() {

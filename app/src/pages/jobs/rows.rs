@@ -212,6 +212,7 @@ mod tests {
                 failure_type: None,
                 needs_attention: false,
                 stopped_by: None,
+                kept: None,
             },
         }
     }

@@ -165,7 +165,7 @@ fn Loaded(from: From, start: NewJobStart) -> impl IntoView {
 fn StartFrom(from: From, demo: bool) -> impl IntoView {
     let mut choices = vec![
         ("From scratch", From::Scratch.href(), from == From::Scratch),
-        ("PyTorchJob manifest", From::Manifest.href(), from == From::Manifest),
+        ("Manifest", From::Manifest.href(), from == From::Manifest),
     ];
     if demo || from == From::Demo {
         choices.insert(1, ("Demo job", From::Demo.href(), from == From::Demo));

@@ -35,7 +35,7 @@ pub fn Pasted(form: FormState) -> impl IntoView {
                         bound=form.bound(name::MANIFEST)
                         rows=18
                         mono=true
-                        hint=|| "one PyTorchJob of kubeflow.org/v1, as YAML or JSON, at most 256 KiB; fields that are not known here are kept. TrainJob is not supported yet"
+                        hint=|| "one PyTorchJob of kubeflow.org/v1 or RayJob of ray.io/v1, as YAML or JSON, at most 256 KiB; fields that are not known here are kept. TrainJob is not supported yet"
                     />
                     <div class="flex flex-wrap items-center gap-3 mt-2">
                         <button
@@ -124,7 +124,7 @@ fn read(form: FormState) -> impl IntoView {
             </Says>
             <ul class="grid gap-1 pl-4 list-disc marker:text-ink-3">
                 {overridden.collect_view()}
-                <li>"Each pod gets the agent before its program: an init container, two volumes, and variables whose names begin with HOLDFAST_."</li>
+                <li>"Each pod that starts the program, of a RayJob the head, gets the agent before it: an init container and two volumes. Variables whose names begin with HOLDFAST_ are in all pods."</li>
                 <li>"Labels and annotations of holdfast.dev, and tolerations for nodes that are out of reach, are added; avoided nodes are excluded by affinity."</li>
             </ul>
         </div>

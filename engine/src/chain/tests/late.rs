@@ -317,3 +317,26 @@ fn a_removal_that_may_not_have_been_asked_for_is_not_forced_at_once() {
     world.after(1.0);
     assert!(is_forced(&world));
 }
+
+#[test]
+fn what_keeps_a_removed_attempt_is_told_once_and_until_it_is_gone() {
+    let mut world = World::new(full(1, 2));
+    world.up();
+    let task_id = world.task();
+    let kept = |text: &str| Input::Kept { task_id: task_id.clone(), text: text.to_owned() };
+    let shown = |world: &World| world.chain.summary(world.now).kept;
+    world.give(kept("an answer that comes too early"));
+    assert_eq!(shown(&world), None, "nobody asked for a removal");
+    world.ask(Request::Stop { force: false }).give(kept("a finalizer")).give(kept("a finalizer"));
+    assert_eq!(shown(&world).as_deref(), Some("a finalizer"));
+    let told = |world: &World| {
+        world
+            .events()
+            .iter()
+            .filter(|event| event.text.contains("is still on the cluster: a finalizer"))
+            .count()
+    };
+    assert_eq!(told(&world), 1);
+    world.gone();
+    assert_eq!((shown(&world), world.state().0), (None, State::Stopped));
+}

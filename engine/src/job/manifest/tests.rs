@@ -101,3 +101,77 @@ fn the_programs_own_processes_are_a_number_or_not_known() {
         assert_eq!(manifest.processes(), want, "{given}");
     }
 }
+
+/// A RayJob in which everything that Holdfast decides is set.
+fn rayjob() -> Manifest {
+    let pod = |name: &str| {
+        json!({ "spec": {
+            "restartPolicy": "OnFailure",
+            "terminationGracePeriodSeconds": 60,
+            "containers": [
+                { "name": name, "volumeMounts": [{ "name": "runs", "mountPath": "/runs" }] },
+                { "name": "log", "volumeMounts": [{ "name": "log", "mountPath": "/log" }] },
+            ],
+            "volumes": [{ "name": "runs", "persistentVolumeClaim": { "claimName": "r" } }, { "name": "log", "emptyDir": {} }],
+        } })
+    };
+    Manifest::from(json!({
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": { "name": "tune" },
+        "spec": {
+            "entrypoint": "python tune.py",
+            "entrypointNumCpus": 1,
+            "jobId": "mine",
+            "submissionMode": "K8sJobMode",
+            "submitterPodTemplate": {},
+            "submitterConfig": { "backoffLimit": 2 },
+            "backoffLimit": 3,
+            "shutdownAfterJobFinishes": false,
+            "ttlSecondsAfterFinished": 60,
+            "deletionStrategy": {},
+            "activeDeadlineSeconds": 900,
+            "rayClusterSpec": {
+                "headGroupSpec": { "template": pod("ray-head") },
+                "workerGroupSpecs": [{ "template": pod("a") }, { "template": pod("b") }],
+            },
+        },
+    }))
+}
+
+#[test]
+fn of_a_rayjob_too() {
+    let fields: Vec<_> = rayjob().overrides().into_iter().map(|one| one.field).collect();
+    assert_eq!(
+        fields,
+        [
+            "metadata.name",
+            "spec.jobId",
+            "spec.submissionMode",
+            "spec.submitterPodTemplate",
+            "spec.submitterConfig",
+            "spec.backoffLimit",
+            "spec.shutdownAfterJobFinishes",
+            "spec.ttlSecondsAfterFinished",
+            "spec.deletionStrategy",
+            "spec.activeDeadlineSeconds",
+            "spec.entrypointResources",
+            "spec.rayClusterSpec.headGroupSpec.template.spec.restartPolicy",
+            "spec.rayClusterSpec.headGroupSpec.template.spec.terminationGracePeriodSeconds",
+            "spec.rayClusterSpec.workerGroupSpecs[0].template.spec.restartPolicy",
+            "spec.rayClusterSpec.workerGroupSpecs[1].template.spec.restartPolicy",
+        ]
+    );
+    let plain = json!({ "kind": "RayJob", "spec": {
+        "entrypoint": "python tune.py", "entrypointNumCpus": 0, "entrypointResources": "",
+        "submissionMode": "HTTPMode", "backoffLimit": 0, "shutdownAfterJobFinishes": true, "ttlSecondsAfterFinished": 600,
+    } });
+    assert_eq!(Manifest::from(plain).overrides(), []);
+}
+
+#[test]
+fn the_head_has_the_volumes_that_count() {
+    let manifest = rayjob();
+    assert_eq!(manifest.volume_of("/runs/7").unwrap().source, "persistentVolumeClaim");
+    assert_eq!(manifest.volume_of("/log"), None, "the first container is Ray's");
+}

@@ -3,15 +3,16 @@
 //! Only what Holdfast relies on is judged; all else is kept as it is and left to the API server.
 
 mod pod;
+mod ray;
 
 use serde_json::Value;
 
-use super::{Checker, NAMESPACE, Program, names};
+use super::{Checker, NAMESPACE, Program, is_ours, names};
 use crate::{
     ids::is_dns_label,
     job::{
         JobDraft, JobKind, Manifest, PodOptions, SiteCluster, limits,
-        manifest::{At, ROLES},
+        manifest::{At, ROLES, groups},
     },
     words,
 };
@@ -23,13 +24,21 @@ const OUR_DOMAIN: &str = "holdfast.dev";
 const OBJECT: &str = "must be an object with named fields";
 const LIST: &str = "must be a list";
 const TEXT: &str = "must be a text; put it in quotes";
+/// What can be pasted.
+const KINDS: &str = "paste a PyTorchJob of kubeflow.org/v1 or a RayJob of ray.io/v1";
 
 /// What the fields of a job are read from.
 struct Reading {
     name: Option<String>,
     namespace: Option<String>,
+    work: Work,
+}
+
+/// What of it depends on the kind.
+struct Work {
     replicas: u32,
-    master: pod::Reading,
+    /// The pod of the first replica, the master or the head.
+    first: pod::Reading,
     /// The largest of all replicas, with what counts it.
     accelerators: (u32, Option<String>),
 }
@@ -46,20 +55,22 @@ impl JobDraft {
         let root = At { path: ROOT.to_owned(), value: manifest.object() };
         let Some(kind) = kind(&root, check) else { return program };
         let before = check.errors.len();
-        let Some(reading) = read(&root, cluster, check) else { return program };
+        let Some(Reading { name, namespace, work }) = read(&root, kind, cluster, check) else {
+            return program;
+        };
         program.kind = kind;
-        program.name = reading.name;
-        program.image = Some(reading.master.image);
-        program.command = reading.master.command;
-        program.env = reading.master.env;
-        program.replicas = reading.replicas;
+        program.name = name;
+        program.image = Some(work.first.image);
+        program.command = work.first.command;
+        program.env = work.first.env;
+        program.replicas = work.replicas;
         // A pod starts its command once; what is more the command starts itself, as torchrun does by `nprocPerNode`.
         program.processes_per_replica = 1;
-        let (accelerators, resource) = reading.accelerators;
+        let (accelerators, resource) = work.accelerators;
         program.accelerators_per_replica = accelerators;
-        program.working_dir = reading.master.working_dir;
+        program.working_dir = work.first.working_dir;
         program.kubernetes = PodOptions {
-            namespace: reading.namespace,
+            namespace,
             accelerator: resource,
             manifest: Some(manifest.base()),
             ..PodOptions::default()
@@ -108,7 +119,7 @@ impl JobDraft {
 fn kind(root: &At<'_>, check: &mut Checker) -> Option<JobKind> {
     let before = check.errors.len();
     if root.fields().is_none() {
-        check.refuse(ROOT, "is no object with named fields; paste one PyTorchJob as YAML or JSON");
+        check.refuse(ROOT, "is no object with named fields; paste one PyTorchJob or RayJob as YAML or JSON");
         return None;
     }
     let bytes = root.value.to_string().len();
@@ -128,44 +139,24 @@ fn kind(root: &At<'_>, check: &mut Checker) -> Option<JobKind> {
     }
     let text = |name| root.get(name).text().unwrap_or_default();
     let shown: String = text("kind").chars().take(80).collect();
-    let good = match (text("kind"), text("apiVersion")) {
-        ("PyTorchJob", "kubeflow.org/v1") => true,
-        ("PyTorchJob", _) => {
-            check.refuse(&format!("{ROOT}.apiVersion"), "must be kubeflow.org/v1 for a PyTorchJob");
-            false
-        }
-        ("RayJob", _) => {
-            check.refuse(
-                &format!("{ROOT}.kind"),
-                "is RayJob, whose manifests cannot be run yet; create the job by its fields",
-            );
-            false
-        }
-        ("TrainJob", _) => {
-            check.refuse(
-                &format!("{ROOT}.kind"),
-                "is TrainJob, which is not supported yet; use PyTorchJob v1",
-            );
-            false
-        }
-        ("List", _) => {
-            check
-                .refuse(&format!("{ROOT}.kind"), "is List; paste the one PyTorchJob of it that is to be run");
-            false
-        }
-        ("", _) => {
-            check.refuse(&format!("{ROOT}.kind"), "is missing; paste a PyTorchJob of kubeflow.org/v1");
-            false
-        }
-        _ => {
-            check.refuse(
-                &format!("{ROOT}.kind"),
-                format!("is {shown}, which is not run here; paste a PyTorchJob of kubeflow.org/v1"),
-            );
-            false
+    let (found, version) = match text("kind") {
+        "PyTorchJob" => (JobKind::PyTorchJob, "kubeflow.org/v1"),
+        "RayJob" => (JobKind::RayJob, "ray.io/v1"),
+        other => {
+            let why = match other {
+                "" => format!("is missing; {KINDS}"),
+                "List" => "is List; paste the one job of it that is to be run".to_owned(),
+                "TrainJob" => "is TrainJob, which is not supported yet; use PyTorchJob v1".to_owned(),
+                _ => format!("is {shown}, which is not run here; {KINDS}"),
+            };
+            check.refuse(&format!("{ROOT}.kind"), why);
+            return None;
         }
     };
-    (good && check.errors.len() == before).then_some(JobKind::PyTorchJob)
+    if text("apiVersion") != version {
+        check.refuse(&format!("{ROOT}.apiVersion"), format!("must be {version} for a {shown}"));
+    }
+    (check.errors.len() == before).then_some(found)
 }
 
 /// Whether any text holds NUL; none where it is nested deeper than this.
@@ -186,12 +177,21 @@ fn deepest(value: &Value, left: usize) -> Option<bool> {
     }
 }
 
-fn read(root: &At<'_>, cluster: Option<&SiteCluster>, check: &mut Checker) -> Option<Reading> {
+fn read(root: &At<'_>, kind: JobKind, cluster: Option<&SiteCluster>, check: &mut Checker) -> Option<Reading> {
     let metadata = check.object(root.get("metadata"));
     let name = name(&metadata, check);
     let namespace = namespace(&metadata, cluster, check);
     check.marks(&metadata);
     let spec = check.object(root.get("spec"));
+    let host_paths = cluster.is_none_or(|cluster| cluster.allows_host_paths);
+    let work = match kind {
+        JobKind::PyTorchJob => pytorch(&spec, host_paths, check),
+        JobKind::RayJob => ray::read(&spec, host_paths, check),
+    }?;
+    Some(Reading { name, namespace, work })
+}
+
+fn pytorch(spec: &At<'_>, host_paths: bool, check: &mut Checker) -> Option<Work> {
     check.object(spec.get("runPolicy"));
     let replicas = spec.get("pytorchReplicaSpecs");
     if replicas.fields().is_none() {
@@ -211,23 +211,37 @@ fn read(root: &At<'_>, cluster: Option<&SiteCluster>, check: &mut Checker) -> Op
         );
         return None;
     }
-    let masters = count(&master.get("replicas"), check);
+    let masters = count(&master.get("replicas"), 1, check);
     if masters != 1 {
         check.refuse(&master.get("replicas").path, "must be 1");
     }
-    let workers = if worker.is_absent() { 0 } else { count(&worker.get("replicas"), check) };
-    let all = masters.saturating_add(workers);
-    if i64::from(all) > limits::REPLICAS {
-        let why = format!("makes {all} replicas with the master; at most {} are allowed", limits::REPLICAS);
-        check.refuse(&worker.get("replicas").path, why);
-    }
+    let workers = if worker.is_absent() { 0 } else { count(&worker.get("replicas"), 1, check) };
+    let replicas = all_replicas(&worker.get("replicas").path, "the master", masters, workers, check);
     elastic(&spec.get("elasticPolicy"), workers, check);
-    let host_paths = cluster.is_none_or(|cluster| cluster.allows_host_paths);
-    let master = pod::read(&master, host_paths, check);
-    let worker = (!worker.is_absent()).then(|| pod::read(&worker, host_paths, check));
-    let worker = worker.map(|worker| worker.accelerators).unwrap_or_default();
-    let accelerators = if worker.0 > master.accelerators.0 { worker } else { master.accelerators.clone() };
-    Some(Reading { name, namespace, replicas: all, master, accelerators })
+    work(spec, JobKind::PyTorchJob, replicas, host_paths, check)
+}
+
+/// All replicas, of which there may be so many.
+fn all_replicas(path: &str, first: &str, firsts: u32, workers: u32, check: &mut Checker) -> u32 {
+    let all = firsts.saturating_add(workers);
+    if i64::from(all) > limits::REPLICAS {
+        let why = format!("makes {all} replicas with {first}; at most {} are allowed", limits::REPLICAS);
+        check.refuse(path, why);
+    }
+    all
+}
+
+/// What the pods of all parts say.
+fn work(spec: &At<'_>, kind: JobKind, replicas: u32, host_paths: bool, check: &mut Checker) -> Option<Work> {
+    let mut pods = Vec::new();
+    for (at, group) in groups(spec, kind).iter().enumerate() {
+        let part = pod::Part { kind, starts: kind == JobKind::PyTorchJob || at == 0 };
+        pods.push(pod::read(group, part, host_paths, check));
+    }
+    // Of equal ones the first.
+    let largest = pods.iter().map(|pod| &pod.accelerators).rev().max_by_key(|(count, _)| *count);
+    let accelerators = largest.cloned().unwrap_or_default();
+    Some(Work { replicas, first: pods.into_iter().next()?, accelerators })
 }
 
 /// The object's name, or what a name is generated from.
@@ -248,16 +262,16 @@ fn namespace(metadata: &At<'_>, cluster: Option<&SiteCluster>, check: &mut Check
     Some(namespace.to_owned())
 }
 
-/// A number of replicas; absent: 1, as the operator has it.
-fn count(at: &At<'_>, check: &mut Checker) -> u32 {
+/// A number of replicas, or what the operator has where it is absent.
+fn count(at: &At<'_>, absent: u32, check: &mut Checker) -> u32 {
     let count = match at.value {
-        Value::Null => Some(1),
+        Value::Null => Some(absent),
         value => value.as_u64().and_then(|count| u32::try_from(count).ok()),
     };
     if count.is_none() {
         check.refuse(&at.path, format!("must be a whole number from 0 to {}", limits::REPLICAS));
     }
-    count.unwrap_or(1)
+    count.unwrap_or(absent)
 }
 
 /// Replicas that come and go by themselves would be failures here.

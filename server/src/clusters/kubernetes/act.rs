@@ -25,6 +25,14 @@ const LOOKING: &str = "looking for an attempt";
 /// Pods that are read to find out whether there are any.
 const A_FEW: u32 = 16;
 
+/// What a request to remove an attempt came upon.
+pub(super) struct Removal {
+    /// Its job as it was before the request.
+    pub found: Option<DynamicObject>,
+    /// Why what keeps it could not be taken off.
+    pub not_released: Option<String>,
+}
+
 /// Calls that change a cluster.
 #[derive(Clone)]
 pub(super) struct Hands {
@@ -140,18 +148,25 @@ impl Hands {
         kind: JobKind,
         task: &TaskId,
         force: bool,
-    ) -> Result<(), ClusterError> {
+    ) -> Result<Removal, ClusterError> {
         let failed = |error: CallError| error.unreachable(&self.settings, kind, REMOVING);
         let jobs = self.jobs(kind, namespace);
         let params = match kind {
             JobKind::PyTorchJob => DeleteParams::background(),
             JobKind::RayJob => DeleteParams::foreground(),
         };
-        if let Some(found) = limited(jobs.get_opt(task.as_str())).await.map_err(failed)?
-            && self.is_ours(found.labels(), task)
-        {
+        let found = limited(jobs.get_opt(task.as_str())).await.map_err(failed)?;
+        let found = found.filter(|found| self.is_ours(found.labels(), task));
+        let mut not_released = None;
+        if let Some(found) = &found {
             let params = this_one(found.uid(), params);
-            absent_is_fine(limited(jobs.delete(task.as_str(), &params)).await).map_err(failed)?;
+            let answer = limited(jobs.delete(task.as_str(), &params)).await.map(|answer| answer.left());
+            match answer {
+                Ok(Some(ending)) if force => {
+                    not_released = self.release(&jobs, &ending).await.map_err(failed)?;
+                }
+                answer => absent_is_fine(answer).map_err(failed)?,
+            }
         }
         self.delete_secret(namespace, kind, task).await?;
         if force {
@@ -159,6 +174,48 @@ impl Hands {
             let list = ListParams::default().labels(&names::of_task(&self.settings, task));
             absent_is_fine(limited(self.pods(namespace).delete_collection(&params, &list)).await)
                 .map_err(failed)?;
+        }
+        Ok(Removal { found, not_released })
+    }
+
+    /// Takes KubeRay's finalizer off a RayJob that is being removed: where KubeRay is away nobody else ever would. All it is for is to
+    /// stop the driver first, which ends with its pod. Answers why it may not.
+    async fn release(
+        &self,
+        jobs: &Api<DynamicObject>,
+        ending: &DynamicObject,
+    ) -> Result<Option<String>, CallError> {
+        let (kept, released): (Vec<_>, Vec<_>) =
+            ending.finalizers().iter().partition(|name| *name != names::RAY_FINALIZER);
+        if released.is_empty() {
+            return Ok(None);
+        }
+        // Only if it is still as it was read: KubeRay may be there after all. Then the next try finds what there is to do.
+        let patch = json!({
+            "metadata": { "finalizers": kept, "resourceVersion": ending.resource_version() },
+        });
+        let name = ending.name_any();
+        match limited(jobs.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await {
+            Err(CallError::Api(status)) if status.code == 403 => Ok(Some(format!(
+                "KubeRay has not released RayJob {name}, and its finalizer {} may not be taken off ({}); start KubeRay, or grant patch on rayjobs as docs/kubernetes.md says under Rights",
+                names::RAY_FINALIZER,
+                status.message
+            ))),
+            answer => absent_is_fine(answer).map(|()| None),
+        }
+    }
+
+    /// Ends pods at once, without waiting for a kubelet that is not heard.
+    pub(super) async fn end_pods(
+        &self,
+        namespace: &str,
+        kind: JobKind,
+        pods: &[PodSeen],
+    ) -> Result<(), ClusterError> {
+        for pod in pods.iter().take(A_FEW as usize) {
+            let params = this_one(Some(pod.uid.clone()), DeleteParams::default().grace_period(0));
+            absent_is_fine(limited(self.pods(namespace).delete(&pod.name, &params)).await)
+                .map_err(|error| error.unreachable(&self.settings, kind, REMOVING))?;
         }
         Ok(())
     }

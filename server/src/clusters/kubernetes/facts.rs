@@ -61,10 +61,11 @@ pub(super) fn observe(known: &Known, nodes: &Nodes) -> Observation {
         JobKind::RayJob => ray::replicas(pods, nodes, suspended, job.as_ref()),
     };
     let Some(job) = job else { return Observation::Placed { replicas } };
-    let all_placed =
-        replicas.len() as u64 >= u64::from(job.replicas) && replicas.values().all(|one| one.node.is_some());
+    let placed = replicas.values().filter(|one| one.node.is_some()).count();
+    // Once a Ray driver runs its workers come and go.
+    let enough = if job.submitted { 1 } else { u64::from(job.replicas) };
     let any_ended = replicas.values().any(|one| matches!(one.status, ReplicaStatus::Ended { .. }));
-    if all_placed || any_ended {
+    if placed as u64 >= enough || any_ended {
         // One that waits for a node is not placed yet.
         replicas.retain(|_, one| one.node.is_some() || matches!(one.status, ReplicaStatus::Ended { .. }));
         return Observation::Placed { replicas };
@@ -160,7 +161,7 @@ pub(super) fn status(pod: &PodKnown, nodes: &Nodes, suspended: bool) -> ReplicaS
 }
 
 /// The cluster gave the pod up with its node. Asked where the node itself cannot be seen.
-fn is_of_lost_node(seen: &PodSeen) -> bool {
+pub(super) fn is_of_lost_node(seen: &PodSeen) -> bool {
     let reason = seen.disruption.as_ref().map(|said| said.reason.as_str());
     matches!(reason, Some("DeletionByTaintManager" | "DeletionByPodGC"))
 }

@@ -8,7 +8,7 @@ use kube::{
     ResourceExt,
     core::{DynamicObject, ObjectMeta},
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -113,16 +113,25 @@ fn ray_job(
             "template": template(Part::RayWorker)?,
         }]);
     }
-    Ok(json!({
-        "entrypoint": pod::entrypoint(order, settings),
-        "jobId": order.plan.task_id,
-        "submissionMode": "HTTPMode",
-        "backoffLimit": 0,
+    let mut spec = ray_driver(order, settings);
+    spec.insert("rayClusterSpec".to_owned(), cluster);
+    Ok(spec.into())
+}
+
+/// What each attempt of a RayJob says of its driver, whatever the job is made of.
+pub(super) fn ray_driver(order: &Order, settings: &KubernetesSettings) -> Map<String, Value> {
+    [
+        ("entrypoint", json!(pod::entrypoint(order, settings))),
+        ("jobId", json!(order.plan.task_id)),
+        ("submissionMode", json!("HTTPMode")),
+        ("backoffLimit", json!(0)),
         // We remove the whole job as soon as its end is known. Where this server is away, the cluster lets go of its nodes by itself.
-        "shutdownAfterJobFinishes": true,
-        "ttlSecondsAfterFinished": RAY_KEPT_SECONDS,
-        "rayClusterSpec": cluster,
-    }))
+        ("shutdownAfterJobFinishes", json!(true)),
+        ("ttlSecondsAfterFinished", json!(RAY_KEPT_SECONDS)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into_iter()
+    .collect()
 }
 
 /// What makes an object ours, and this attempt's.

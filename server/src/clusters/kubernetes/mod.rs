@@ -9,6 +9,7 @@
 //! manifest, pod   order + settings -> objects             pure
 //! pasted          the same from a pasted object           pure
 //! act, answers    create, delete; what an answer means    calls
+//! removal         facts -> what keeps a removed attempt   pure
 //! watch, world    lists and watches; what they showed     calls, memory
 //! output          what containers print                   calls, files
 //! seen            the API server's objects -> facts       pure
@@ -37,6 +38,7 @@ mod pod;
 mod quantity;
 mod queue;
 mod ray;
+mod removal;
 mod seen;
 mod settings;
 mod troubles;
@@ -168,13 +170,23 @@ impl Cluster for Arc<Kubernetes> {
         Ok(())
     }
 
-    async fn delete(&self, task: &TaskId, kind: JobKind, force: bool) -> Result<(), ClusterError> {
+    async fn delete(
+        &self,
+        task: &TaskId,
+        kind: JobKind,
+        force: bool,
+    ) -> Result<Option<String>, ClusterError> {
         self.outputs.fetch_all(&self.world, task).await;
+        let (known, nodes) = self.world.known(task, Instant::now());
+        let mut kept = None;
         for namespace in self.namespaces_of(task) {
-            self.hands.delete(&namespace, kind, task, force).await?;
+            let removal = self.hands.delete(&namespace, kind, task, force).await?;
+            self.hands.end_pods(&namespace, kind, &removal::given_up(&known, &nodes)).await?;
+            let found = removal.found.as_ref();
+            kept = kept.or(removal.not_released).or(removal::kept(kind, found, &known, &nodes, force));
         }
         self.world.changed(task);
-        Ok(())
+        Ok(kept)
     }
 
     async fn observe(&self, task: &TaskId, kind: JobKind) -> Result<Observation, ClusterError> {

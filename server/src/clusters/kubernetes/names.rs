@@ -21,6 +21,8 @@ pub(super) const SPEC_HASH: &str = "holdfast.dev/spec-hash";
 pub(super) const AVOIDED: &str = "holdfast.dev/avoided-nodes";
 /// The job's name as its owner wrote it.
 pub(super) const JOB_NAME: &str = "holdfast.dev/job-name";
+/// Of a pod: the container that is the replica, where it is not called as usual.
+pub(super) const MAIN: &str = "holdfast.dev/container";
 
 /// The training operator's label: `master` or `worker`.
 pub(super) const REPLICA_TYPE: &str = "training.kubeflow.org/replica-type";
@@ -32,8 +34,10 @@ pub(super) const RAY_NODE_TYPE: &str = "ray.io/node-type";
 
 /// The container of the program; the training operator asks for this name.
 pub(super) const CONTAINER: &str = "pytorch";
-/// The container of a Ray cluster's pod.
+/// The container of a Ray cluster's pod, where a job is made of its fields. KubeRay takes the first one, whatever its name.
 pub(super) const RAY_CONTAINER: &str = "ray";
+/// Keeps a RayJob until KubeRay has stopped its driver.
+pub(super) const RAY_FINALIZER: &str = "ray.io/rayjob-finalizer";
 /// The longest name of a job: the operators make `<name>-worker-<n>` and more of it.
 pub(super) const NAME_CHARS: usize = 47;
 

@@ -208,7 +208,7 @@ impl Outputs {
         let kept = |source| OutputError::Kept { pod: pod(), source };
         let mut log = blocking(move || KeptLog::open(dir, Form::Agent)).await.map_err(kept)?;
         let params = LogParams {
-            container: Some(printing.container.to_owned()),
+            container: Some(printing.container.clone()),
             timestamps: true,
             since_time: log.since().and_then(|at| Timestamp::from_second(at.timestamp()).ok()),
             ..LogParams::default()

@@ -55,7 +55,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    fn kind(self) -> JobKind {
+    pub(super) fn kind(self) -> JobKind {
         match self {
             Self::PyTorch => JobKind::PyTorchJob,
             Self::RayHead | Self::RayWorker => JobKind::RayJob,

@@ -43,9 +43,22 @@ struct ClusterSpec {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct WorkerGroup {
     replicas: Option<u32>,
+    min_replicas: Option<u32>,
+    max_replicas: Option<u32>,
+    num_of_hosts: Option<u32>,
+    suspend: Option<bool>,
+}
+
+impl WorkerGroup {
+    /// Pods that KubeRay makes of it at first.
+    fn pods(&self) -> u32 {
+        let least = self.replicas.unwrap_or(0).max(self.min_replicas.unwrap_or(0));
+        let replicas = least.min(self.max_replicas.unwrap_or(u32::MAX));
+        if self.suspend == Some(true) { 0 } else { replicas.saturating_mul(self.num_of_hosts.unwrap_or(1)) }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -62,7 +75,7 @@ struct Status {
 pub(super) fn read(object: &DynamicObject, seen: JobSeen) -> JobSeen {
     let RayJob { spec, status } = serde_json::from_value(object.data.clone()).unwrap_or_default();
     let workers = spec.ray_cluster_spec.worker_group_specs.iter();
-    let workers = workers.fold(0u32, |sum, group| sum.saturating_add(group.replicas.unwrap_or(1)));
+    let workers = workers.map(WorkerGroup::pods).fold(0, u32::saturating_add);
     let condition = match status.job_deployment_status.as_str() {
         "" => None,
         // On its way there its pods go; that is no failure either.

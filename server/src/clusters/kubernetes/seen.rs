@@ -200,6 +200,8 @@ pub(super) struct PodSeen {
     pub said: Said,
     /// The program's container.
     pub main: ContainerSeen,
+    /// Its name.
+    pub container: String,
     /// What runs before it, by name.
     pub init: Vec<(String, ContainerSeen)>,
     pub requests: Amounts,
@@ -219,6 +221,7 @@ impl PodSeen {
         };
         let mains = status.container_statuses.iter().flatten();
         let inits = status.init_container_statuses.iter().flatten();
+        let container_name = pod.annotations().get(names::MAIN).map_or(container_of(kind), String::as_str);
         Some(Self {
             kind,
             uid: pod.uid()?,
@@ -238,10 +241,11 @@ impl PodSeen {
             unscheduled: condition("PodScheduled", "False"),
             said: Said::new(status.reason.clone(), status.message.clone()),
             main: mains
-                .filter(|status| status.name == container_of(kind))
+                .filter(|status| status.name == container_name)
                 .map(container)
                 .next()
                 .unwrap_or(ContainerSeen::Unknown),
+            container: container_name.to_owned(),
             init: inits.map(|status| (status.name.clone(), container(status))).collect(),
             requests: spec.map(requests).unwrap_or_default(),
         })
@@ -263,7 +267,7 @@ impl PodSeen {
     }
 }
 
-/// The container whose end is the replica's, and whose output is the program's.
+/// How the container is usually called whose end is the replica's, and whose output is the program's.
 pub(super) fn container_of(kind: JobKind) -> &'static str {
     match kind {
         JobKind::PyTorchJob => CONTAINER,

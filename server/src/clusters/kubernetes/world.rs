@@ -18,7 +18,7 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{
     facts::{Known, Nodes, PodKnown},
     names,
-    seen::{self, ContainerSeen, JobSeen, NodeSeen, PodSeen, Said},
+    seen::{ContainerSeen, JobSeen, NodeSeen, PodSeen, Said},
 };
 
 /// A watch that has been failing for so long makes its cluster out of reach; shorter gaps are an API server that is restarted.
@@ -106,7 +106,7 @@ pub(super) struct Printing {
     pub replica: ReplicaName,
     pub namespace: String,
     pub pod: String,
-    pub container: &'static str,
+    pub container: String,
     /// Its pod is being deleted: soon nothing can be fetched any more.
     pub ending: bool,
     /// Its container has ended.
@@ -405,7 +405,7 @@ fn printing(pods: &[PodEntry], nodes: &Nodes) -> Vec<Printing> {
             replica: replica.clone(),
             namespace: pod.namespace.clone(),
             pod: pod.seen.name.clone(),
-            container: seen::container_of(pod.seen.kind),
+            container: pod.seen.container.clone(),
             ending: pod.seen.deleting,
             over: pod.seen.is_over(),
         })

@@ -282,7 +282,7 @@ impl Cluster for Arc<LocalCluster> {
         made.unwrap_or_else(|why| Err(self.unreachable("creating an attempt", why)))
     }
 
-    async fn delete(&self, task: &TaskId, _: JobKind, force: bool) -> Result<(), ClusterError> {
+    async fn delete(&self, task: &TaskId, _: JobKind, force: bool) -> Result<Option<String>, ClusterError> {
         let mut state = self.state.lock().await;
         match state.attempts.get_mut(task) {
             None => self.hint(task),
@@ -292,7 +292,7 @@ impl Cluster for Arc<LocalCluster> {
                 self.tasks.spawn(Arc::clone(self).remove(task.clone(), force));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     async fn observe(&self, task: &TaskId, _: JobKind) -> Result<Observation, ClusterError> {

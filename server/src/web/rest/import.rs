@@ -23,7 +23,7 @@ const IN_THE_BODY: &str = "kubernetes.manifest";
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Import {
-    /// A PyTorchJob: as a text, which is YAML or JSON, or as an object; at most 256 KiB. It is kept with all its fields; what is read from it
+    /// A PyTorchJob or a RayJob: as a text, which is YAML or JSON, or as an object; at most 256 KiB. It is kept with all its fields; what is read from it
     /// is judged as in the create body.
     #[schema(value_type = Value)]
     manifest: Value,
@@ -78,7 +78,9 @@ fn object(sent: Value) -> Result<Value, Problem> {
     match sent {
         Value::String(text) => yaml::read(&text).map_err(wrong),
         object @ Value::Object(_) => Ok(object),
-        _ => Err(wrong("must be a PyTorchJob, as a text of YAML or JSON or as an object".to_owned())),
+        _ => Err(wrong(
+            "must be a PyTorchJob or a RayJob, as a text of YAML or JSON or as an object".to_owned(),
+        )),
     }
 }
 

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use super::{At, Checker, LIST, TEXT};
 use crate::job::{
-    limits,
+    JobKind, limits, manifest,
     pods::{is_within, plain_path},
     quantity::Quantity,
     validate::names,
 };
 
-/// The container of the program, as the training operator asks for it.
-const CONTAINER: &str = "pytorch";
 /// Names that Holdfast's own container and volumes have in each pod.
 const OUR_CONTAINER: &str = "holdfast-install";
 const OUR_VOLUMES: [&str; 2] = ["holdfast", "holdfast-token"];
@@ -23,6 +21,17 @@ const OPENS_THE_NODE: [&str; 7] =
 const NOT_ALLOWED: &str =
     "opens the directories of the node to the job, which this cluster does not allow; leave it out";
 
+/// What has Ray put a driver elsewhere than on the head.
+const DRIVER_ANYWHERE: &str = "RAY_JOB_ALLOW_DRIVER_ON_WORKER_NODES";
+
+/// Which pods a template is for.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub kind: JobKind,
+    /// The agent is in them and starts the job's command.
+    pub starts: bool,
+}
+
 /// What a job is made of, as a template says it.
 #[derive(Default)]
 pub(super) struct Reading {
@@ -33,7 +42,7 @@ pub(super) struct Reading {
     pub working_dir: Option<String>,
 }
 
-pub(super) fn read(replica: &At<'_>, host_paths: bool, check: &mut Checker) -> Reading {
+pub(super) fn read(replica: &At<'_>, part: Part, host_paths: bool, check: &mut Checker) -> Reading {
     check.object(replica.clone());
     let template = check.object(replica.get("template"));
     let metadata = check.object(template.get("metadata"));
@@ -49,16 +58,32 @@ pub(super) fn read(replica: &At<'_>, host_paths: bool, check: &mut Checker) -> R
     if !host_paths {
         closed_node(&pod, check);
     }
+    if part.kind == JobKind::RayJob && part.starts {
+        own_first_process(&pod, check);
+    }
     let containers = pod.get("containers");
-    let program = check.list(&containers).into_iter().find(|one| one.get("name").text() == Some(CONTAINER));
-    match program {
-        Some(program) => container(&program, check),
+    check.list(&containers);
+    match manifest::program(&pod, part.kind) {
+        Some(program) => container(&program, part, check),
         None => {
-            check.refuse(
-                &containers.path,
-                "has no container named pytorch, which the training operator asks for",
-            );
+            let why = match part.kind {
+                JobKind::PyTorchJob => "has no container named pytorch, which the training operator asks for",
+                JobKind::RayJob => "has no container; the first one is Ray's",
+            };
+            check.refuse(&containers.path, why);
             Reading::default()
+        }
+    }
+}
+
+/// The driver's output goes to where the first process of the head's container prints, which has to be that container's own.
+fn own_first_process(pod: &At<'_>, check: &mut Checker) {
+    for shared in ["shareProcessNamespace", "hostPID"].map(|name| pod.get(name)) {
+        if *shared.value == true {
+            check.refuse(
+                &shared.path,
+                "would hide the first process of the head's container, where the driver's output goes; leave it out",
+            );
         }
     }
 }
@@ -113,7 +138,7 @@ fn closed_node(pod: &At<'_>, check: &mut Checker) {
 }
 
 /// The program's container.
-fn container(container: &At<'_>, check: &mut Checker) -> Reading {
+fn container(container: &At<'_>, part: Part, check: &mut Checker) -> Reading {
     let image = container.get("image");
     let found = check.text_of(&image).map(str::trim).unwrap_or_default();
     if found.is_empty() && (image.is_absent() || image.text().is_some()) {
@@ -123,7 +148,7 @@ fn container(container: &At<'_>, check: &mut Checker) -> Reading {
     for mount in check.list(&container.get("volumeMounts")) {
         let path = mount.get("mountPath");
         let plain = plain_path(path.text().unwrap_or_default());
-        if OUR_DIRS.iter().any(|dir| is_within(&plain, dir)) {
+        if part.starts && OUR_DIRS.iter().any(|dir| is_within(&plain, dir)) {
             check.refuse(
                 &path.path,
                 "must not be within /holdfast or /etc/holdfast, where Holdfast's agent is",
@@ -132,12 +157,14 @@ fn container(container: &At<'_>, check: &mut Checker) -> Reading {
     }
     Reading {
         image: found.to_owned(),
-        command: command(container, check),
-        env: env(&container.get("env"), check),
+        // That of a Ray container is no job's.
+        command: if part.kind == JobKind::PyTorchJob { command(container, check) } else { Vec::new() },
+        env: env(&container.get("env"), part, check),
         accelerators: accelerators(&container.get("resources"), check),
+        // Ray starts the driver in a directory of its own.
         working_dir: check
             .text_of(&container.get("workingDir"))
-            .filter(|dir| !dir.is_empty())
+            .filter(|dir| !dir.is_empty() && part.kind == JobKind::PyTorchJob)
             .map(str::to_owned),
     }
 }
@@ -175,11 +202,16 @@ fn command(container: &At<'_>, check: &mut Checker) -> Vec<String> {
 }
 
 /// The variables that have a value of their own.
-fn env(list: &At<'_>, check: &mut Checker) -> BTreeMap<String, String> {
+fn env(list: &At<'_>, part: Part, check: &mut Checker) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
     for variable in check.list(list) {
-        let name = check.text_of(&variable.get("name")).unwrap_or_default();
-        check.reserved(&variable.get("name").path, name);
+        let at = variable.get("name");
+        let name = check.text_of(&at).unwrap_or_default();
+        if part.kind == JobKind::RayJob && name == DRIVER_ANYWHERE {
+            check.refuse(&at.path, "would have the driver where no agent is; remove it");
+        } else if part.kind == JobKind::PyTorchJob || super::is_ours(name) {
+            check.reserved(&at.path, name);
+        }
         let value = check.text_of(&variable.get("value"));
         if variable.get("valueFrom").is_absent() && !name.is_empty() {
             env.insert(name.to_owned(), value.unwrap_or_default().to_owned());

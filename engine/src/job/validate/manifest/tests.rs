@@ -202,16 +202,22 @@ fn hang_detection_asks_the_manifest_for_accelerators() {
 #[test]
 fn other_objects_are_refused_with_what_to_paste() {
     for (object, want) in [
-        (json!([pasted()]), ": is no object with named fields; paste one PyTorchJob as YAML or JSON"),
-        (json!("PyTorchJob"), ": is no object with named fields; paste one PyTorchJob as YAML or JSON"),
-        (json!({}), ".kind: is missing; paste a PyTorchJob of kubeflow.org/v1"),
         (
-            json!({ "apiVersion": "batch/v1", "kind": "Job" }),
-            ".kind: is Job, which is not run here; paste a PyTorchJob of kubeflow.org/v1",
+            json!([pasted()]),
+            ": is no object with named fields; paste one PyTorchJob or RayJob as YAML or JSON",
         ),
         (
-            json!({ "apiVersion": "ray.io/v1", "kind": "RayJob" }),
-            ".kind: is RayJob, whose manifests cannot be run yet; create the job by its fields",
+            json!("PyTorchJob"),
+            ": is no object with named fields; paste one PyTorchJob or RayJob as YAML or JSON",
+        ),
+        (json!({}), ".kind: is missing; paste a PyTorchJob of kubeflow.org/v1 or a RayJob of ray.io/v1"),
+        (
+            json!({ "apiVersion": "batch/v1", "kind": "Job" }),
+            ".kind: is Job, which is not run here; paste a PyTorchJob of kubeflow.org/v1 or a RayJob of ray.io/v1",
+        ),
+        (
+            json!({ "apiVersion": "ray.io/v1alpha1", "kind": "RayJob" }),
+            ".apiVersion: must be ray.io/v1 for a RayJob",
         ),
         (
             json!({ "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob" }),
@@ -219,7 +225,7 @@ fn other_objects_are_refused_with_what_to_paste() {
         ),
         (
             json!({ "apiVersion": "v1", "kind": "List", "items": [pasted()] }),
-            ".kind: is List; paste the one PyTorchJob of it that is to be run",
+            ".kind: is List; paste the one job of it that is to be run",
         ),
         (
             json!({ "apiVersion": "kubeflow.org/v2", "kind": "PyTorchJob" }),

@@ -2,7 +2,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::clusters::kubernetes::fake::{
-    Asked, TASK, client, list, order, ray_spec, refusal, settings, spec, task, verbs,
+    self, Asked, TASK, client, list, order, ray_spec, refusal, settings, spec, task, verbs,
 };
 
 fn hands(answer: impl Fn(&str, &Value) -> Option<(u16, Value)> + Send + Sync + 'static) -> (Hands, Asked) {
@@ -240,4 +240,64 @@ async fn a_cluster_without_kuberay_refuses_a_rayjob_and_says_what_to_install() {
     });
     let text = refused(hands.create(&order(ray_spec(1))).await);
     assert!(text.contains("install KubeRay"), "{text}");
+}
+
+/// A RayJob that KubeRay keeps, and an API server that is asked to remove it.
+fn kept_rayjob(patched: (u16, Value)) -> (Hands, Asked) {
+    let (template, _) = hands(|_, _| None);
+    let made = manifest::of(&order(ray_spec(3)), &template.settings).unwrap();
+    let mut job = serde_json::to_value(made.job).unwrap();
+    job["metadata"]["uid"] = json!("uid-1");
+    job["metadata"]["resourceVersion"] = json!("7");
+    job["metadata"]["finalizers"] = json!([names::RAY_FINALIZER]);
+    let mut ending = job.clone();
+    ending["metadata"]["resourceVersion"] = json!("8");
+    ending["metadata"]["finalizers"] = json!([names::RAY_FINALIZER, "foregroundDeletion", "example.org/own"]);
+    hands(move |what, _| match what {
+        what if what.contains("/pods") => list(Vec::new()),
+        what if what.starts_with("GET") && what.contains("/rayjobs/") => Some((200, job.clone())),
+        what if what.starts_with("DELETE") && what.contains("/rayjobs/") => Some((200, ending.clone())),
+        what if what.starts_with("PATCH") => Some(patched.clone()),
+        _ => refusal(404, "NotFound", "not found"),
+    })
+}
+
+#[tokio::test]
+async fn a_forced_removal_does_not_wait_for_kuberay() {
+    let (hands, asked) = kept_rayjob((200, json!({ "metadata": {} })));
+    let removal = hands.delete("train", JobKind::RayJob, &task(), false).await.unwrap();
+    assert_eq!(removal.found.unwrap().finalizers(), [names::RAY_FINALIZER]);
+    assert_eq!(verbs(&asked), ["GET rayjob", "DELETE rayjob", "GET secret"]);
+
+    let (hands, asked) = kept_rayjob((200, json!({ "metadata": {} })));
+    let removal = hands.delete("train", JobKind::RayJob, &task(), true).await.unwrap();
+    assert_eq!(removal.not_released, None);
+    assert_eq!(verbs(&asked), ["GET rayjob", "DELETE rayjob", "PATCH rayjob", "GET secret", "DELETE pods"]);
+    let patch = asked.lock().unwrap()[2].1.clone();
+    assert_eq!(
+        patch["metadata"],
+        json!({ "finalizers": ["foregroundDeletion", "example.org/own"], "resourceVersion": "8" }),
+        "only KubeRay's, and only if the object is as it was read"
+    );
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_for_that_is_named_and_the_rest_is_done() {
+    let denied = refusal(403, "Forbidden", "cannot patch resource \"rayjobs\"").unwrap();
+    let (hands, asked) = kept_rayjob(denied);
+    let removal = hands.delete("train", JobKind::RayJob, &task(), true).await.unwrap();
+    let why = removal.not_released.unwrap();
+    assert!(why.contains("cannot patch") && why.contains("grant patch on rayjobs"), "{why}");
+    assert!(verbs(&asked).contains(&"DELETE pods".to_owned()));
+}
+
+#[tokio::test]
+async fn pods_on_a_lost_node_are_removed_at_once() {
+    let (hands, asked) = hands(|_, _| Some((200, json!({ "metadata": {} }))));
+    let pod = fake::pod("worker-0", "w-1", "n1", fake::running());
+    hands.end_pods("train", JobKind::PyTorchJob, &[pod]).await.unwrap();
+    let asked = asked.lock().unwrap();
+    let [(what, body)] = &asked[..] else { panic!("{asked:?}") };
+    assert!(what.starts_with("DELETE") && what.contains(&format!("/pods/{TASK}-worker-0")), "{what}");
+    assert_eq!((&body["gracePeriodSeconds"], &body["preconditions"]["uid"]), (&json!(0), &json!("w-1")));
 }

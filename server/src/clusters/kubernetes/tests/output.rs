@@ -22,7 +22,7 @@ fn printing(over: bool) -> Printing {
         replica: ReplicaName::new("master-0").unwrap(),
         namespace: "train".to_owned(),
         pod: "demo-master-0".to_owned(),
-        container: "pytorch",
+        container: "pytorch".to_owned(),
         ending: false,
         over,
     }

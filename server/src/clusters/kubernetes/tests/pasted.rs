@@ -99,7 +99,7 @@ fn pod<'a>(job: &'a Value, role: &str) -> &'a Value {
 }
 
 /// Places where an object is not what another says there. Lists may hold more, and entries with a name are found by it.
-fn differences(place: &str, wanted: &Value, found: &Value, told: &mut Vec<String>) {
+pub(super) fn differences(place: &str, wanted: &Value, found: &Value, told: &mut Vec<String>) {
     match (wanted, found) {
         (Value::Object(wanted), Value::Object(found)) => {
             for (key, wanted) in wanted {
@@ -285,7 +285,7 @@ fn an_object_that_nobody_checked_is_refused_and_not_mended() {
             "/spec/pytorchReplicaSpecs/Master/template/spec/volumes",
             "volumes of the job's manifest is no list",
         ),
-        ("/spec/pytorchReplicaSpecs/Worker/template/spec/containers/0/name", "no container named pytorch"),
+        ("/spec/pytorchReplicaSpecs/Worker/template/spec/containers/0/name", "no container of the program"),
     ] {
         let mut order = order_of(pasted());
         let mut object = pasted();

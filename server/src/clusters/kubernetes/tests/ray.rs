@@ -113,6 +113,114 @@ fn both_statuses_together_say_how_the_driver_ended() {
     }
 }
 
+/// One letter for what follows for the head: `.` nothing, `0` success, `e` its exit code, `l` lost, `s` a start error, `p` preempted.
+fn letter(deployment: &str, job: &str) -> char {
+    let message = if job == "FAILED" { "Job entrypoint command failed with exit code 3, x" } else { "words" };
+    let given = status(deployment, job, "Reason", message);
+    // Suspended means that its pods are taken away.
+    let head = if deployment.starts_with("Suspend") { gone(head(running())) } else { known(head(running())) };
+    let Observation::Placed { replicas } = observe(1, given, vec![head]) else { return 'w' };
+    match &replicas.values().next().unwrap().status {
+        ReplicaStatus::Running => '.',
+        ReplicaStatus::Ended { exit: Some(exit), reason: EndReason::Exited } => {
+            if exit.is_success() {
+                '0'
+            } else {
+                'e'
+            }
+        }
+        ReplicaStatus::Ended { reason: EndReason::Lost(_), .. } => 'l',
+        ReplicaStatus::Ended { reason: EndReason::StartError(_), .. } => 's',
+        ReplicaStatus::Ended { reason: EndReason::Preempted(_), .. } => 'p',
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn no_pair_of_statuses_is_left_open() {
+    let jobs = ["", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED", "VANISHED"];
+    for (deployment, want) in [
+        ("", "......."),
+        ("Initializing", "......."),
+        // KubeRay's alone where somebody submits by hand, which no attempt asks for.
+        ("Waiting", "......."),
+        // Both change together, so the driver's end alone is a moment's.
+        ("Running", "......."),
+        ("Complete", "...0el."),
+        // With a reason of KubeRay's, whatever the driver did: a deadline, a job that was not found.
+        ("Failed", "llllell"),
+        ("ValidationFailed", "sssssss"),
+        ("Suspending", "ppppppp"),
+        ("Suspended", "ppppppp"),
+        // It makes another cluster; the head that goes with this one says it.
+        ("Retrying", "......."),
+        ("Pondering", "......."),
+    ] {
+        let found: String = jobs.iter().map(|job| letter(deployment, job)).collect();
+        assert_eq!(found, want, "{deployment} with each of {jobs:?}");
+    }
+}
+
+#[test]
+fn kuberays_reasons_say_whether_the_driver_ever_began() {
+    for (reason, want) in [
+        ("SubmissionFailed", "StartError(\"SubmissionFailed: words\")"),
+        ("PreRunningDeadlineExceeded", "StartError(\"PreRunningDeadlineExceeded: words\")"),
+        ("DeadlineExceeded", "Lost(\"DeadlineExceeded: words\")"),
+        ("JobStatusCheckTimeoutExceeded", "Lost(\"JobStatusCheckTimeoutExceeded: words\")"),
+        ("", "Lost(\"words\")"),
+    ] {
+        let found = placed(observe(1, status("Failed", "", reason, "words"), vec![known(head(running()))]));
+        assert_eq!(found, [format!("head-0 n1 None {want}")], "{reason}");
+    }
+    let late = status("Failed", "FAILED", "JobDeploymentStatusTransitionGracePeriodExceeded", "words");
+    let found = placed(observe(1, late, vec![known(head(running()))]));
+    assert!(found[0].contains("GracePeriodExceeded: words"), "{found:?}");
+    let nothing = placed(observe(1, status("Failed", "", "", ""), vec![known(head(running()))]));
+    assert!(nothing[0].contains("KubeRay says that the job failed and not why"), "{nothing:?}");
+}
+
+#[test]
+fn workers_come_and_go_once_the_driver_runs() {
+    let runs = || status("Running", "RUNNING", "", "");
+    let pending = || known(worker("w-9", "", json!({ "phase": "Pending" })));
+    let scaled_down = vec![known(head(running())), gone(worker("w-1", "n2", running()))];
+    assert_eq!(placed(observe(3, runs(), scaled_down)), ["head-0 n1 running"]);
+    let scaled_up = vec![known(head(running())), known(worker("w-1", "n2", running())), pending()];
+    assert_eq!(placed(observe(2, runs(), scaled_up)), ["head-0 n1 running", "worker-0 n2 running"]);
+    // Before that all of the first ones are waited for.
+    let begins = observe(2, status("Initializing", "", "", ""), vec![known(head(running())), pending()]);
+    assert!(matches!(begins, Observation::Waiting(_)), "{begins:?}");
+}
+
+#[test]
+fn groups_have_as_many_pods_as_kuberay_makes_at_first() {
+    for (group, want) in [
+        (json!({ "replicas": 2 }), 2),
+        (json!({ "replicas": 0, "minReplicas": 3, "maxReplicas": 8 }), 3),
+        (json!({ "replicas": 9, "minReplicas": 0, "maxReplicas": 4, "numOfHosts": 2 }), 8),
+        (json!({ "replicas": 2, "suspend": true }), 0),
+        (json!({}), 0),
+    ] {
+        let mut object = fake::ray_job_object(2, json!({}));
+        object["spec"]["rayClusterSpec"]["workerGroupSpecs"] = json!([group, { "replicas": 1 }]);
+        let seen = JobSeen::of(JobKind::RayJob, &serde_json::from_value(object).unwrap()).unwrap();
+        assert_eq!(seen.replicas, 1 + want + 1, "{group}");
+    }
+}
+
+#[test]
+fn the_container_that_counts_is_the_one_that_the_pod_names() {
+    let status = |name: &str, code: i32| json!({ "name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": { "terminated": { "exitCode": code, "reason": "Error" } } });
+    let mut pod = fake::pod_object("any-0", "h-1", "n1", json!({ "phase": "Running" }));
+    pod["metadata"]["labels"]["ray.io/node-type"] = json!("head");
+    pod["metadata"]["annotations"] = json!({ "holdfast.dev/container": "ray-head" });
+    pod["status"]["containerStatuses"] = json!([status("proxy", 5), status("ray-head", 7)]);
+    let seen = PodSeen::of(&serde_json::from_value(pod).unwrap()).unwrap();
+    assert_eq!(seen.container, "ray-head");
+    assert!(matches!(seen.main, crate::clusters::kubernetes::seen::ContainerSeen::Ended { code: 7, .. }));
+}
+
 #[test]
 fn a_lost_head_is_over_whatever_kuberay_says() {
     let disrupted = |reason: &str| {
@@ -195,8 +303,7 @@ fn a_worker_that_cannot_start_ends_an_attempt_whose_driver_waits_for_it() {
     let found = placed(observe(2, status("Initializing", "", "", ""), pods()));
     assert_eq!(found[1], "worker-0 n2 None StartError(\"ErrImageNeverPull: words\")");
     // Later it is one that Ray would have liked to have back.
-    let observation = observe(2, status("Running", "RUNNING", "", ""), pods());
-    assert!(matches!(observation, Observation::Waiting(_)), "{observation:?}");
+    assert_eq!(placed(observe(2, status("Running", "RUNNING", "", ""), pods())), ["head-0 n1 running"]);
 }
 
 #[test]

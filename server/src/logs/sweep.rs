@@ -1,0 +1,125 @@
+//! Removes what a server keeps of jobs that are deleted. The server that deletes a job removes its own copy with it; each of the others
+//! finds here that the job is gone.
+//!
+//! A directory is older than nothing that could still come: a job is in the database before anything of it is kept.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use engine::ids::JobId;
+use tokio_util::sync::CancellationToken;
+
+use crate::store::{Store, StoreError, jobs};
+
+/// How often it is looked. Nobody waits for it: all that a late round costs is room on the disk.
+const EACH: Duration = Duration::from_secs(600);
+/// Directories of one round, each a question to the database.
+const AT_A_TIME: usize = 256;
+
+/// Why a round did not get to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// The directories could not be listed, or one not removed.
+    #[error("could not look through or remove {path}")]
+    Files {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Whether a job is there could not be asked.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A server's directories of jobs and how far they are looked through.
+pub struct Sweep {
+    jobs: PathBuf,
+    store: Store,
+    /// The last one that was looked at; none at the beginning.
+    last: Option<JobId>,
+}
+
+impl Sweep {
+    /// Of a data directory that belongs to this database.
+    pub fn new(data: &Path, store: Store) -> Self {
+        Self { jobs: data.join("jobs"), store, last: None }
+    }
+
+    /// Sweeps at once and then from time to time, until `stop`.
+    pub async fn keep_going(mut self, stop: CancellationToken) {
+        loop {
+            let round = async {
+                if let Err(error) = self.round().await {
+                    tracing::warn!(error = %format!("{:#}", anyhow::Error::from(error)), "copies of deleted jobs' logs stay until the next round");
+                }
+                tokio::time::sleep(EACH).await;
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = round => {}
+            }
+        }
+    }
+
+    /// Looks at the next directories, and after the last ones at the first again; names the jobs whose copy it removed.
+    ///
+    /// # Errors
+    /// The disk or the database. What was removed by then is.
+    pub async fn round(&mut self) -> Result<Vec<JobId>, SweepError> {
+        let (dir, last) = (self.jobs.clone(), self.last.clone());
+        let listed = tokio::task::spawn_blocking(move || next(&dir, last.as_ref())).await;
+        let failed = |path: &Path, source| SweepError::Files { path: path.to_owned(), source };
+        let found =
+            listed.map_err(io::Error::other).flatten().map_err(|source| failed(&self.jobs, source))?;
+        let is_end = found.len() < AT_A_TIME;
+        let mut removed = Vec::new();
+        for job in found {
+            let mut conn = self.store.read().await?;
+            let is_there = jobs::exists(&mut conn, &job).await?;
+            drop(conn);
+            if !is_there {
+                let dir = self.jobs.join(job.as_str());
+                match tokio::fs::remove_dir_all(&dir).await {
+                    Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                        return Err(failed(&dir, source));
+                    }
+                    _ => {}
+                }
+                tracing::info!(job_id = %job, "removed this server's copy of the logs of a deleted job");
+                removed.push(job.clone());
+            }
+            self.last = Some(job);
+        }
+        if is_end {
+            self.last = None;
+        }
+        Ok(removed)
+    }
+}
+
+/// Whether a name is of the form of [`crate::clock::new_job_id`]; what has another is not ours to remove.
+fn is_job(name: &str) -> bool {
+    name.len() == 12 && name.starts_with('j')
+}
+
+/// The jobs, in their order, that have a directory and come after the last one.
+fn next(dir: &Path, last: Option<&JobId>) -> io::Result<Vec<JobId>> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name().into_string().ok();
+        let job = name.filter(|name| is_job(name)).and_then(|name| JobId::new(name).ok());
+        found.extend(job.filter(|job| last.is_none_or(|last| job > last)));
+    }
+    found.sort_unstable();
+    found.truncate(AT_A_TIME);
+    Ok(found)
+}

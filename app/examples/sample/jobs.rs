@@ -77,6 +77,7 @@ fn of(index: usize, row: &Row) -> JobRow {
             original_task_id: task(1),
             latest_task_id: task(used + 1),
             attempts_total: used + 1,
+            kept: None,
             budgets: Budgets {
                 task_restarts: Used { used, allowed },
                 in_place_restarts: Used { used: row.in_place, allowed: 3 },

@@ -210,7 +210,7 @@ async fn perform(
 fn without_cluster(chain: &Chain, effect: Effect) -> Option<Outcome> {
     let Intent::Delete { force, .. } = chain.intent() else { return None };
     match effect {
-        Effect::Forget => Some(Outcome::Done),
+        Effect::Forget => Some(Outcome::Done(None)),
         Effect::Create(Plan { task_id, .. }) | Effect::Delete { task_id, .. } => {
             force.then_some(Outcome::LeftBehind(task_id))
         }

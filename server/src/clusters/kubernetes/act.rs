@@ -26,6 +26,7 @@ const LOOKING: &str = "looking for an attempt";
 const A_FEW: u32 = 16;
 
 /// What a request to remove an attempt came upon.
+#[derive(Debug)]
 pub(super) struct Removal {
     /// Its job as it was before the request.
     pub found: Option<DynamicObject>,

@@ -60,6 +60,7 @@ mod tests {
     fn pod(node: &str, task: &str, cpu: f64, gpu: f64) -> PodSeen {
         PodSeen {
             kind: JobKind::PyTorchJob,
+            container: "pytorch".to_owned(),
             uid: String::new(),
             name: String::new(),
             task: TaskId::new(task).unwrap(),

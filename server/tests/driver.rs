@@ -21,7 +21,7 @@ use engine::{
         Effect, Input, Request,
         limits::{RETURN_SECONDS, START_SECONDS},
     },
-    ids::JobId,
+    ids::{JobId, TaskId},
     record::{IncidentRecord, State, Substate},
     sync::{CheckpointEvent, ReportBody},
     time::Time,

@@ -466,12 +466,12 @@ async fn a_node_shows_its_strikes_and_who_keeps_off_it() {
         ]);
         create(&store, &sample).await;
         let mut conn = store.read().await.unwrap();
-        let strikes = nodes::strikes(&mut conn, &node).await.unwrap();
+        let strikes = nodes::strikes(&mut conn, "local", &node).await.unwrap();
         let times: Vec<_> = strikes.iter().map(|view| view.strike.at).collect();
         assert_eq!(times, [at(5), at(3)]);
         assert_eq!(strikes[0].job_name, "alpha");
-        assert!(nodes::strikes(&mut conn, &NodeName::new("n1").unwrap()).await.unwrap().is_empty());
-        let avoided = nodes::avoided(&mut conn).await.unwrap();
+        assert!(nodes::strikes(&mut conn, "local", &NodeName::new("n1").unwrap()).await.unwrap().is_empty());
+        let avoided = nodes::avoided(&mut conn, "local").await.unwrap();
         assert_eq!(avoided.len(), 1);
         assert_eq!(
             (&avoided[0].0, &avoided[0].1.task_id, avoided[0].1.name.as_str()),
@@ -480,7 +480,7 @@ async fn a_node_shows_its_strikes_and_who_keeps_off_it() {
         assert_eq!(incidents::that_avoid(&mut conn, &job_id(1)).await.unwrap(), [blaming]);
         avoiding.state = State::Failed;
         write(&store, epoch, 1, &Sample::new(1).records(vec![Record::Attempt(avoiding)])).await;
-        assert!(nodes::avoided(&mut conn).await.unwrap().is_empty(), "what is over keeps off nothing");
+        assert!(nodes::avoided(&mut conn, "local").await.unwrap().is_empty(), "what is over keeps off nothing");
     })
     .await;
 }
@@ -571,8 +571,8 @@ async fn a_forgotten_job_leaves_nothing_and_its_neighbour_everything() {
         assert_eq!(left(&store, &job_id(1), &task_id(1, 1)).await, [0; 9]);
         assert_eq!(left(&store, &job_id(2), &task_id(2, 1)).await, [1, 1, 1, 2, 1, 1, 1, 1, 1]);
         let mut conn = store.read().await.unwrap();
-        assert_eq!(nodes::strikes(&mut conn, &node).await.unwrap().len(), 1);
-        assert_eq!(nodes::avoided(&mut conn).await.unwrap().len(), 1);
+        assert_eq!(nodes::strikes(&mut conn, "local", &node).await.unwrap().len(), 1);
+        assert_eq!(nodes::avoided(&mut conn, "local").await.unwrap().len(), 1);
     })
     .await;
 }

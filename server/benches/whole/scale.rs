@@ -355,11 +355,11 @@ impl Run {
     /// Seconds from the start of a server until it knows all pods again.
     async fn restart(&self, world: &mut World) -> f64 {
         let all = |nodes: &Value| placed(nodes) == PODS;
-        world.until_read("/nodes", all).await;
+        world.until_read("/nodes", "placed", all).await;
         world.kill();
         let begin = Instant::now();
         world.serve().await;
-        world.until_read("/nodes", all).await;
+        world.until_read("/nodes", "placed", all).await;
         begin.elapsed().as_secs_f64()
     }
 }

@@ -278,19 +278,6 @@ impl World {
         value
     }
 
-    /// Reads from the REST API until the answer is as wanted; that it cannot be had now is none.
-    pub async fn until_read(&self, path: &str, wanted: impl Fn(&Value) -> bool) {
-        let begin = Instant::now();
-        loop {
-            let (status, value) = self.answer(self.client.get(format!("{}/api/v1{path}", self.base))).await;
-            if status == 200 && wanted(&value) {
-                return;
-            }
-            assert!(begin.elapsed() < PATIENCE, "{path}: {status} {value}\n{}", self.log());
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-
     /// Posts to the REST API.
     pub async fn post(&self, path: &str, body: &Value) -> Value {
         let request = self.client.post(format!("{}/api/v1{path}", self.base)).json(body);
@@ -330,15 +317,15 @@ impl World {
         self.until_read(&format!("/jobs/{job}/chain"), what, wanted).await
     }
 
-    /// Waits until what is read looks as wanted.
+    /// Waits until what is read looks as wanted; that it cannot be had now is none.
     pub async fn until_read(&self, path: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let begin = Instant::now();
         loop {
-            let found = self.read(path).await;
-            if wanted(&found) {
+            let (status, found) = self.answer(self.client.get(format!("{}/api/v1{path}", self.base))).await;
+            if status == 200 && wanted(&found) {
                 return found;
             }
-            assert!(begin.elapsed() < PATIENCE, "not {what}: {found:#}\n{}", self.log());
+            assert!(begin.elapsed() < PATIENCE, "not {what}: {status} {found:#}\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

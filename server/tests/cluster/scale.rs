@@ -54,7 +54,7 @@ async fn many_jobs_cost_the_api_server_next_to_nothing_and_each_failure_is_decid
         world.until(job, "training", |chain| steps_of(chain, 0, 0)).await;
     }
     assert_eq!(simulation.running().await, JOBS * REPLICAS as usize);
-    world.until_read("/nodes", |nodes| placed(nodes) == JOBS as u64 * u64::from(REPLICAS)).await;
+    world.until_read("/nodes", "placed", |nodes| placed(nodes) == JOBS as u64 * u64::from(REPLICAS)).await;
     let made = audit.since(mark);
     for what in ["create secrets", "create pytorchjobs", "patch secrets"] {
         assert_eq!(count(&made, what), JOBS, "{made:?}");

@@ -132,6 +132,7 @@ fn summary(n: u32) -> Summary {
         original_task_id: task_id(n, 1),
         latest_task_id: task_id(n, 1),
         attempts_total: 1,
+        kept: None,
         budgets: Budgets {
             task_restarts: Used::default(),
             in_place_restarts: Used::default(),

@@ -178,7 +178,7 @@ async fn the_head_of_a_ray_cluster_has_the_drivers_output_and_its_workers_none()
     world.set_pod("train", fake::ray_pod("head", "h", "n1", running()), Instant::now());
     let printing = world.printing();
     let [head] = printing.as_slice() else { panic!("{printing:?}") };
-    assert_eq!((head.replica.as_str(), head.container), ("head-0", "ray"));
+    assert_eq!((head.replica.as_str(), head.container.as_str()), ("head-0", "ray"));
     assert!(head.is_first());
 }
 

@@ -164,7 +164,7 @@ async fn perform(
     effect: Effect,
     late: mpsc::Sender<Outcome>,
 ) -> Outcome {
-    let Connected { cluster, calls } = match connected(shared, chain) {
+    let Connected { cluster, calls, .. } = match connected(shared, chain) {
         Ok(connected) => connected,
         Err(error) => return Outcome::Unreachable(error),
     };
@@ -204,7 +204,7 @@ async fn perform(
 
 /// Looks at an attempt.
 async fn observe(shared: &Shared, chain: &Chain, task_id: TaskId, late: mpsc::Sender<Outcome>) -> Outcome {
-    let Connected { cluster, calls } = match connected(shared, chain) {
+    let Connected { cluster, calls, .. } = match connected(shared, chain) {
         Ok(connected) => connected,
         Err(error) => return Outcome::Unreachable(error),
     };
@@ -260,7 +260,7 @@ fn failed(error: CallError) -> Outcome {
     }
 }
 
-fn connected<'a>(shared: &'a Shared, chain: &Chain) -> Result<&'a Connected, anyhow::Error> {
+pub(super) fn connected<'a>(shared: &'a Shared, chain: &Chain) -> Result<&'a Connected, anyhow::Error> {
     let name = &chain.spec().cluster;
     shared
         .clusters

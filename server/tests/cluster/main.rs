@@ -14,3 +14,4 @@ mod manifest;
 mod nodes;
 mod ray;
 mod recovery;
+mod story;

@@ -3,7 +3,7 @@
 
 use engine::{
     ids::{IncidentId, JobId, NodeName, ReplicaName, TaskId},
-    job::{FieldError, JobKind, JobSpec, Mode},
+    job::{FieldError, Finding, JobKind, JobSpec, Mode},
     record::{
         AttemptRecord, Budgets, EventKind, EventRecord, IncidentRecord, LaunchRecord, Ledger, NodeCounts,
         State, StrikeRecord, Substate, Summary, WhyNot,
@@ -54,6 +54,8 @@ pub trait Console: Send + Sync {
         draft: &JobDraft,
         copied_from: Option<&JobId>,
     ) -> Result<JobId, AppError>;
+    /// What its cluster has now of what a job needs, the worst first. Nothing is made.
+    async fn check(&self, caller: &Caller, draft: &JobDraft) -> Result<Vec<Finding>, AppError>;
     /// Stops a job.
     async fn stop(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError>;
     /// Stops a job and forgets it with its logs.
@@ -552,4 +554,6 @@ pub struct Posted {
     pub errors: Vec<FieldError>,
     /// What the form changed by itself (linked switches), each a sentence.
     pub moved: Vec<String>,
+    /// What the cluster said about the job, where it was asked.
+    pub findings: Option<Vec<Finding>>,
 }

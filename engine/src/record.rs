@@ -1,11 +1,15 @@
 //! What is kept about a chain: attempts, launches, incidents, decisions, events. These are the shapes of
 //! `GET /api/v1/jobs/{id}/chain`; a record replaces the one with the same key.
 
+mod reason;
 mod summary;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::summary::{Budgets, Diagnostics, Ledger, Summary, Used, WhyNot};
+pub use self::{
+    reason::EventReason,
+    summary::{Budgets, Diagnostics, Ledger, Summary, Used, WhyNot},
+};
 
 use crate::{
     failure::{Confidence, Evidence, FailureType, Phase, Root},
@@ -515,6 +519,8 @@ pub struct EventRecord {
     pub at: Time,
     /// What kind.
     pub kind: EventKind,
+    /// What it says, in one word; none of an entry that only accompanies others.
+    pub reason: Option<EventReason>,
     /// The attempt it is about.
     pub task_id: Option<TaskId>,
     /// Who: `holdfast`, `cluster`, or a person's name.

@@ -8,10 +8,11 @@ mod databases;
 mod world;
 
 use std::{
+    collections::BTreeMap,
     os::unix::process::ExitStatusExt,
     path::Path,
     process::{Command, ExitStatus},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -22,12 +23,13 @@ use engine::{
         limits::{RETURN_SECONDS, START_SECONDS},
     },
     ids::{JobId, TaskId},
-    record::{IncidentRecord, State, Substate},
+    record::{EventReason, IncidentRecord, State, Substate},
     sync::{CheckpointEvent, ReportBody},
     time::Time,
 };
 use server::{
     clock::Clock,
+    clusters::Note,
     driver::{Driver, DriverError, Failpoint},
     store::{Store, checkpoints, commit, incidents},
 };
@@ -127,6 +129,60 @@ impl World {
             assert!(waited.is_ok(), "the job is forgotten");
         }
     }
+}
+
+/// What a cluster was told, in order of the history, each once.
+fn told(cluster: &FileCluster) -> Vec<(u32, EventReason)> {
+    let notes = cluster.told.borrow().clone();
+    let places: BTreeMap<_, _> = notes.into_iter().map(|note| (note.place, note)).collect();
+    let of = |note: Note| (note.task_id.number().unwrap(), note.event.reason.unwrap());
+    places.into_values().map(of).collect()
+}
+
+#[tokio::test]
+async fn what_was_decided_is_told_on_the_attempt_once_it_is_made_and_again_by_the_next_server() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), FastClock::slow());
+    let (store, cluster) = (open(dir.path()).await, FileCluster::new(dir.path()));
+    cluster.has_objects.store(true, Ordering::Relaxed);
+    let gate = Arc::new(Semaphore::new(0));
+    cluster.set(Faults { gate: Some(Arc::clone(&gate)), ..Faults::default() });
+    create(&store, &clock, 1).await;
+    let (driver, shutdown) = drive(&store, &clock, Arc::clone(&cluster) as _).await;
+
+    // It is being made: there is nothing yet to be told on.
+    cluster.calls.subscribe().wait_for(|calls| *calls > 0).await.unwrap();
+    assert_eq!(told(&cluster), []);
+    gate.add_permits(2);
+    cluster.told.subscribe().wait_for(|told| !told.is_empty()).await.unwrap();
+    assert_eq!(told(&cluster), [(1, EventReason::AttemptSubmitted)]);
+
+    play(&driver, &clock, &task(1), 1).await.unwrap();
+    let mut chain = driver.subscribe(&job_id()).await.unwrap();
+    until(&mut chain, "the second attempt is made", |chain| chain.live_task() == Some(&task(2)))
+        .await
+        .unwrap();
+    let second = |told: &Vec<Note>| told.iter().any(|note| note.task_id == task(2));
+    cluster.told.subscribe().wait_for(second).await.unwrap();
+    let want = [
+        (1, EventReason::AttemptSubmitted),
+        (1, EventReason::Incident),
+        (1, EventReason::Resubmit),
+        (2, EventReason::AttemptSubmitted),
+    ];
+    let before: Vec<_> =
+        told(&cluster).into_iter().filter(|(_, reason)| want.iter().any(|one| one.1 == *reason)).collect();
+    assert_eq!(before, want);
+
+    // The next server tells the same again, under the same places, whatever the first one did.
+    shutdown.cancel();
+    driver.stopped().await;
+    let all = told(&cluster);
+    let first = cluster.told.borrow().len();
+    let (driver, shutdown) = drive(&store, &clock, Arc::clone(&cluster) as _).await;
+    cluster.told.subscribe().wait_for(|told| told.len() >= first + all.len()).await.unwrap();
+    assert_eq!(told(&cluster), all);
+    shutdown.cancel();
+    driver.stopped().await;
 }
 
 #[tokio::test]

@@ -480,7 +480,10 @@ async fn a_node_shows_its_strikes_and_who_keeps_off_it() {
         assert_eq!(incidents::that_avoid(&mut conn, &job_id(1)).await.unwrap(), [blaming]);
         avoiding.state = State::Failed;
         write(&store, epoch, 1, &Sample::new(1).records(vec![Record::Attempt(avoiding)])).await;
-        assert!(nodes::avoided(&mut conn, "local").await.unwrap().is_empty(), "what is over keeps off nothing");
+        assert!(
+            nodes::avoided(&mut conn, "local").await.unwrap().is_empty(),
+            "what is over keeps off nothing"
+        );
     })
     .await;
 }

@@ -71,6 +71,7 @@ pub fn events() -> EventsPage {
     let event = |seconds: i64, kind, attempt, by: &str, text: &str| EventRecord {
         at: at(seconds),
         kind,
+        reason: None,
         task_id: Some(task(attempt)),
         by: by.to_owned(),
         text: text.to_owned(),

@@ -13,7 +13,9 @@ use app::{
 };
 use engine::{
     ids::{IncidentId, JobId, TaskId},
-    job::{ClusterKind, JobDraft, JobSpec, PodOptions, Site, SiteCluster, Volume, VolumeSource},
+    job::{
+        ClusterKind, Finding, Fit, JobDraft, JobSpec, PodOptions, Site, SiteCluster, Volume, VolumeSource,
+    },
     record::State,
     time::Time,
 };
@@ -192,6 +194,17 @@ impl Console for Sample {
         let site = self.site(caller).await?;
         draft.validate(&site).map_err(|errors| AppError::Invalid { errors })?;
         Ok(jobs::job_id(0))
+    }
+
+    async fn check(&self, _: &Caller, _: &JobDraft) -> Result<Vec<Finding>, AppError> {
+        Ok(vec![
+            Finding::whole(Fit::Later, "4 of 6 replicas fit now, 2 will wait."),
+            Finding::at(
+                "kubernetes.volumes[0].source",
+                Fit::Ok,
+                "PersistentVolumeClaim train-data is there.",
+            ),
+        ])
     }
 
     async fn stop(&self, _: &Caller, _: &JobId, _: bool) -> Result<(), AppError> {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::job::{FaultToleranceDraft, FieldError, JobDraft, JobKind, JobSpec, Site, limits};
+use engine::job::{FaultToleranceDraft, FieldError, Finding, Fit, JobDraft, JobKind, JobSpec, Site, limits};
 
 use super::{
     lines, numbers, pasted, pods,
@@ -14,6 +14,9 @@ use crate::{console::Posted, format};
 
 /// The view of a form that was only sent to be checked.
 pub const CHECK: &str = "check";
+
+/// The view of a form that was sent to ask the cluster about the job.
+pub const ASK: &str = "ask";
 
 /// What the server does with a post.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,20 +35,31 @@ pub fn answer(fields: Vec<(String, String)>, site: &Site) -> Answer {
     moved.extend(held_back);
     match typed.text(name::SHOW) {
         None => {}
-        Some(CHECK) => {
+        Some(CHECK | ASK) => {
             let errors = check(&typed, site).err().unwrap_or_default();
-            return Answer::ShowAgain(Posted { fields: typed.into_fields(), errors, moved });
+            return Answer::ShowAgain(shown_again(typed, errors, moved));
         }
         // Somebody who only looks is not told yet what is missing.
         Some(_) => {
-            return Answer::ShowAgain(Posted { fields: typed.into_fields(), errors: Vec::new(), moved });
+            return Answer::ShowAgain(shown_again(typed, Vec::new(), moved));
         }
     }
     match check(&typed, site) {
         Ok(draft) if moved.is_empty() => Answer::Create(Box::new(draft)),
-        Ok(_) => Answer::ShowAgain(Posted { fields: typed.into_fields(), errors: Vec::new(), moved }),
-        Err(errors) => Answer::ShowAgain(Posted { fields: typed.into_fields(), errors, moved }),
+        Ok(_) => Answer::ShowAgain(shown_again(typed, Vec::new(), moved)),
+        Err(errors) => Answer::ShowAgain(shown_again(typed, errors, moved)),
     }
+}
+
+fn shown_again(typed: Typed, errors: Vec<FieldError>, moved: Vec<String>) -> Posted {
+    Posted { fields: typed.into_fields(), errors, moved, findings: None }
+}
+
+/// The job that the cluster is to be asked about, by a form that is shown again for that and has no errors.
+pub fn asked_about(posted: &Posted, site: &Site) -> Option<JobDraft> {
+    let typed = Typed::new(posted.fields.clone());
+    let asks = typed.text(name::SHOW) == Some(ASK);
+    if asks { check(&typed, site).ok() } else { None }
 }
 
 /// The status of a form that is shown again: 422, unless only another view of it was asked for.
@@ -55,10 +69,25 @@ pub fn status(posted: &Posted) -> u16 {
 }
 
 /// A post that the service refused with these errors.
-pub fn refused(fields: Vec<(String, String)>, errors: Vec<FieldError>) -> Posted {
+pub fn refused(fields: Vec<(String, String)>, errors: Vec<FieldError>, site: &Site) -> Posted {
     let mut typed = Typed::new(fields);
     let moved = switches::settle(&mut typed);
-    Posted { fields: typed.into_fields(), errors, moved }
+    let pods = pods::read(&pods::as_sent(&typed, site));
+    let errors = errors.into_iter().map(|error| pods.at_line(error)).collect();
+    shown_again(typed, errors, moved)
+}
+
+/// What the cluster said about the job of a form, as a sentence.
+pub fn said(finding: &Finding, typed: &Typed, site: &Site) -> String {
+    match &finding.field {
+        Some(field) if finding.fit == Fit::Never => {
+            let error = FieldError::new(field.clone(), finding.text.clone());
+            let error = pods::read(&pods::as_sent(typed, site)).at_line(error);
+            let (words, named) = (sentence(&error), label(field_of(&error.field)));
+            if words.starts_with(named) { words } else { format!("{named}: {words}") }
+        }
+        _ => finding.text.clone(),
+    }
 }
 
 /// The draft, if every rule holds.
@@ -255,7 +284,10 @@ fn options(ft: &mut FaultToleranceDraft, reader: &mut Reader<'_>, site: &Site) {
 
 #[cfg(test)]
 mod tests {
-    use engine::{job::Mode, time::Time};
+    use engine::{
+        job::{ClusterKind, Mode, SiteCluster},
+        time::Time,
+    };
 
     use super::*;
 
@@ -364,6 +396,44 @@ mod tests {
             panic!("created")
         };
         assert_eq!(status(&wrong), 422);
+    }
+
+    #[test]
+    fn asking_the_cluster_creates_nothing_and_needs_a_job() {
+        let site = Site::default();
+        for (replicas, is_job) in [("2", true), ("0", false)] {
+            let typed = demo_with(&[(name::SHOW, ASK), (name::REPLICAS, replicas)]);
+            let Answer::ShowAgain(posted) = answer(typed.into_fields(), &site) else { panic!("created") };
+            assert_eq!(asked_about(&posted, &site).is_some(), is_job);
+            assert_eq!(status(&posted), if is_job { 200 } else { 422 });
+        }
+        let looks = demo_with(&[(name::SHOW, "yaml")]).into_fields();
+        assert_eq!(asked_about(&shown_again(Typed::new(looks), Vec::new(), Vec::new()), &site), None);
+    }
+
+    #[test]
+    fn what_the_cluster_says_names_the_field_and_the_line() {
+        let typed = demo_with(&[(name::VOLUMES, "\n/data = claim/data")]);
+        let site = Site {
+            clusters: vec![SiteCluster {
+                kind: ClusterKind::Kubernetes,
+                ..Site::default().clusters[0].clone()
+            }],
+            ..Site::default()
+        };
+        let of = |field: &str, fit, text: &str| said(&Finding::at(field, fit, text), &typed, &site);
+        assert_eq!(
+            of("kubernetes.volumes[0].source", Fit::Never, "is not there: make it"),
+            "Volumes: Line 2: the source is not there: make it."
+        );
+        assert_eq!(
+            of("kubernetes.priority_class", Fit::Never, "is not there: make it"),
+            format!("{} is not there: make it.", label(name::PRIORITY_CLASS))
+        );
+        assert_eq!(
+            of("kubernetes.volumes[0].source", Fit::Ok, "Claim data is there."),
+            "Claim data is there."
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use engine::{
     ids::JobId,
-    job::{JobDraft, Site},
+    job::{Finding, JobDraft, Site},
     time::Time,
 };
 use leptos::prelude::*;
@@ -40,6 +40,13 @@ pub struct Original {
 pub async fn read_manifest(text: String) -> Result<Result<serde_json::Value, String>, AppError> {
     let Scope { console, .. } = scope()?;
     Ok(console.read_manifest(&text))
+}
+
+/// What the cluster has now of what a job needs.
+#[server(prefix = "/sfn", endpoint = "check_job", input = Json, output = Json)]
+pub async fn check_job(draft: JobDraft) -> Result<Vec<Finding>, AppError> {
+    let Scope { console, caller } = scope()?;
+    console.check(&caller, &draft).await
 }
 
 /// The site's values and, for a copy, the original. A post that was refused comes along while its page is rendered.

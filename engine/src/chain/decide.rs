@@ -11,8 +11,8 @@ use crate::{
     ids::NodeName,
     policy::{May, Need, Policy, Question, Refusal, Standing, may},
     record::{
-        Action, AttemptCause, AttemptResult, Budget, EventKind, LaunchCause, Record, State, StrikeRecord,
-        Used,
+        Action, AttemptCause, AttemptResult, Budget, EventKind, EventReason, LaunchCause, Record, State,
+        StrikeRecord, Used,
     },
     words,
 };
@@ -129,11 +129,18 @@ impl Turn {
             Refusal::Stopped { .. } => (Action::None, AttemptResult::Stopped),
             _ => (Action::None, AttemptResult::BudgetUsed),
         };
+        let told = match result {
+            AttemptResult::FailFast => Some(EventReason::FailFast),
+            AttemptResult::AutoFailoverOff => Some(EventReason::AutoFailoverOff),
+            // Told when the person asked for it.
+            AttemptResult::Stopped => None,
+            _ => Some(EventReason::BudgetUsed),
+        };
         let text = match &reason {
             Refusal::FailFast { text, .. } => text.clone(),
             refused => sentences(&need.refusals, &refused.text()),
         };
-        self.write_decision(need, action, text, Budget::None, Used::default(), &[]);
+        self.write_decision(need, (action, told), text, Budget::None, Used::default(), &[]);
         self.close_attempt(State::Failed, result);
         self.end(State::Failed, Some(reason));
     }
@@ -164,7 +171,8 @@ impl Turn {
         *used += 1;
         let before = Used { used: *used - 1, allowed: standing(&self.chain).of(need.budget).allowed };
         self.chain.in_place_total += 1;
-        self.write_decision(need, Action::RestartInPlace, explain(need, &[]), need.budget, before, &[]);
+        let answer = (Action::RestartInPlace, Some(EventReason::RestartInPlace));
+        self.write_decision(need, answer, explain(need, &[]), need.budget, before, &[]);
         self.end_launch();
         self.flush_launch();
         let now = self.now;
@@ -202,7 +210,8 @@ impl Turn {
         if judged.repeats {
             text = format!("{text} Same error as before, no progress between: it will probably come again.");
         }
-        self.write_decision(need, Action::Resubmit, text, Budget::TaskRestarts, before, &outcome.avoided);
+        let answer = (Action::Resubmit, Some(EventReason::Resubmit));
+        self.write_decision(need, answer, text, Budget::TaskRestarts, before, &outcome.avoided);
         if !outcome.avoided.is_empty() {
             let names: Vec<_> = outcome.avoided.iter().map(NodeName::as_str).collect();
             let text = format!("The next attempts keep off {}.", words::list(&names));
@@ -233,7 +242,7 @@ impl Turn {
     fn write_decision(
         &mut self,
         need: &Need,
-        action: Action,
+        (action, told): (Action, Option<EventReason>),
         reason: String,
         charged: Budget,
         before: Used,
@@ -249,7 +258,7 @@ impl Turn {
         };
         let paid =
             if spends { format!(" {budget}: {after} of {} used.", before.allowed) } else { String::new() };
-        self.event(EventKind::Decision, "holdfast", &format!("{reason}{paid}"));
+        self.entry(EventKind::Decision, told, "holdfast", &format!("{reason}{paid}"));
         let now = self.now;
         self.change_incident(|live| {
             let decision = &mut live.record.decision;
@@ -272,15 +281,15 @@ impl Turn {
         let result = if goes_on { AttemptResult::Resubmitted } else { AttemptResult::AutoFailoverOff };
         self.close_attempt(State::Stopped, result);
         let attempt = self.chain.attempt.number;
-        self.event(EventKind::Scheduling, "cluster", &format!("Attempt {attempt} was preempted: {text}"));
+        self.tell(EventReason::Preempted, "cluster", &format!("Attempt {attempt} was preempted: {text}"));
         if goes_on {
             let not_before = self.after_back_off();
             self.chain.course = Course::Next { cause: AttemptCause::Preemption, not_before };
             let text = "It is resubmitted; a preemption is no failure and is not charged.";
-            self.event(EventKind::Decision, "holdfast", text);
+            self.tell(EventReason::Resubmit, "holdfast", text);
         } else {
             let refusal = Refusal::AutoFailoverOff;
-            self.event(EventKind::Decision, "holdfast", &refusal.text());
+            self.tell(EventReason::AutoFailoverOff, "holdfast", &refusal.text());
             self.end(State::Failed, Some(refusal));
         }
     }

@@ -12,7 +12,7 @@ use crate::{
     failure::{Evidence, Exit, Phase, Role, Signal, Verdict},
     ids::{IncidentId, TaskId},
     ledger::{Times, Use},
-    record::{Action, Budget, Cost, DecisionRecord, EventKind, IncidentRecord},
+    record::{Action, Budget, Cost, DecisionRecord, EventKind, EventReason, IncidentRecord},
     time::Time,
 };
 
@@ -297,7 +297,7 @@ impl Turn {
         self.chain.incident = Some(live);
         self.touch_attempt();
         self.touch_incident();
-        self.event(EventKind::Incident, "holdfast", &text);
+        self.tell(EventReason::Incident, "holdfast", &text);
     }
 
     /// Changes the live incident's times or record, and what is derived from them.

@@ -11,7 +11,7 @@ use crate::{
     failure::Exit,
     ids::{ReplicaName, TaskId},
     policy::Refusal,
-    record::{AttemptResult, EventKind, ProofVerdict, Queue, State},
+    record::{AttemptResult, EventKind, EventReason, ProofVerdict, Queue, State},
     time::Time,
     words,
 };
@@ -41,7 +41,7 @@ impl Turn {
                 let refusal = Refusal::Refused { attempt: self.chain.attempt.number };
                 self.chain.attempt.presence = Presence::Gone;
                 let text = bounded(text);
-                self.event(EventKind::Scheduling, "cluster", &text);
+                self.tell(EventReason::AttemptRefused, "cluster", &text);
                 self.event(EventKind::Decision, "holdfast", &refusal.text());
                 self.chain.attempt.fault = Some(text);
                 self.close_attempt(State::Failed, AttemptResult::Refused);

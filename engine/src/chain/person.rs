@@ -5,7 +5,7 @@ use super::{
     attempt::{Presence, Stage},
     turn::Turn,
 };
-use crate::record::{AttemptCause, AttemptResult, EventKind};
+use crate::record::{AttemptCause, AttemptResult, EventKind, EventReason};
 
 impl Turn {
     pub fn take_request(&mut self, request: &Request, by: &str) {
@@ -28,11 +28,8 @@ impl Turn {
         }
         if self.chain.intent == Intent::Run {
             self.chain.intent = Intent::Stop { by: by.to_owned() };
-            self.event(
-                EventKind::Person,
-                by,
-                if force { "Asked to stop at once." } else { "Asked to stop." },
-            );
+            let text = if force { "Asked to stop at once." } else { "Asked to stop." };
+            self.tell(EventReason::StopRequested, by, text);
         }
         self.halt(force, by);
     }
@@ -42,11 +39,8 @@ impl Turn {
             *forced |= force;
         } else {
             self.chain.intent = Intent::Delete { by: by.to_owned(), force };
-            self.event(
-                EventKind::Person,
-                by,
-                if force { "Asked to delete at once." } else { "Asked to delete." },
-            );
+            let text = if force { "Asked to delete at once." } else { "Asked to delete." };
+            self.tell(EventReason::DeleteRequested, by, text);
         }
         if self.chain.course.has_ended() {
             self.remove(force);

@@ -10,7 +10,7 @@ use crate::{
     failure::{Evidence, Phase},
     ids::{ReplicaName, TaskId},
     progress::{as_point, as_step},
-    record::{EventKind, PointsRecord, ProofVerdict, Record},
+    record::{EventKind, EventReason, PointsRecord, ProofVerdict, Record},
     sync::{CheckpointEvent, Point, Report, ReportBody},
     time::Time,
 };
@@ -211,8 +211,13 @@ impl Turn {
             ProofVerdict::NoProgress => format!("Launch {number} made no step."),
             ProofVerdict::Pending => return,
         };
+        let reason = match proof.verdict {
+            ProofVerdict::Resumed => EventReason::Resumed,
+            ProofVerdict::StartedFresh => EventReason::StartedFresh,
+            _ => EventReason::NotResumed,
+        };
         self.chain.attempt.launch.told = proof.verdict;
-        self.event(EventKind::Progress, "holdfast", &text);
+        self.tell(reason, "holdfast", &text);
         self.touch_launch();
     }
 }

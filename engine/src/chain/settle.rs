@@ -10,7 +10,7 @@ use super::{
 use crate::{
     ledger::Use,
     policy::Refusal,
-    record::{AttemptResult, EventKind, State},
+    record::{AttemptResult, EventKind, EventReason, State},
     time::Time,
     words,
 };
@@ -115,7 +115,7 @@ impl Turn {
         }
         self.end(State::Succeeded, None);
         let text = format!("Attempt {} finished its work.", self.chain.attempt.number);
-        self.event(EventKind::State, "holdfast", &text);
+        self.tell(EventReason::AttemptSucceeded, "holdfast", &text);
     }
 
     /// A removal that takes too long is forced; one that is done lets the chain go on.
@@ -124,8 +124,8 @@ impl Turn {
             Presence::Removing { since, force: false, .. }
                 if self.now >= since.plus_seconds(limits::STOP_SECONDS) =>
             {
-                self.event(
-                    EventKind::Warning,
+                self.tell(
+                    EventReason::Killed,
                     "holdfast",
                     "It is not gone in time; what is left of it is removed by force.",
                 );

@@ -9,7 +9,7 @@ use crate::{
     ledger::Use,
     policy::Refusal,
     progress::Milestones,
-    record::{AttemptCause, AttemptResult, EventKind, EventRecord, Record, State, Substate},
+    record::{AttemptCause, AttemptResult, EventKind, EventReason, EventRecord, Record, State, Substate},
     time::Time,
     words,
 };
@@ -45,7 +45,7 @@ impl Turn {
         let mut turn = Self::new(&chain, chain.at);
         turn.touch_attempt();
         turn.effects.push(Effect::Create(turn.chain.plan()));
-        turn.event(EventKind::State, "holdfast", "Attempt 1 was submitted.");
+        turn.tell(EventReason::AttemptSubmitted, "holdfast", "Attempt 1 was submitted.");
         turn.finish(&chain)
     }
 
@@ -121,12 +121,22 @@ impl Turn {
         self.records.push(record);
     }
 
-    /// An entry of the history, about the newest attempt.
+    /// An entry of the history about the newest attempt, which only accompanies others.
     pub fn event(&mut self, kind: EventKind, by: &str, text: &str) {
+        self.entry(kind, None, by, text);
+    }
+
+    /// An entry that says what happened for programs too, and where people look at the cluster's own objects.
+    pub fn tell(&mut self, reason: EventReason, by: &str, text: &str) {
+        self.entry(reason.kind(), Some(reason), by, text);
+    }
+
+    pub fn entry(&mut self, kind: EventKind, reason: Option<EventReason>, by: &str, text: &str) {
         let task_id = Some(self.chain.attempt.task_id.clone());
         self.records.push(Record::Event(EventRecord {
             at: self.now,
             kind,
+            reason,
             task_id,
             by: by.to_owned(),
             text: text.to_owned(),
@@ -158,18 +168,23 @@ impl Turn {
         }
         self.effects.push(Effect::Create(self.chain.plan()));
         self.touch_attempt();
-        let why = match cause {
-            AttemptCause::Initial => "",
-            AttemptCause::Failure => " after a failure",
-            AttemptCause::Preemption => " after a preemption; that is not charged",
-            AttemptCause::Manual => " by hand; that is not charged",
+        let failure = self.chain.incident.as_ref().map(|live| &live.record);
+        let why = match (cause, failure) {
+            (AttemptCause::Initial, _) => String::new(),
+            (AttemptCause::Failure, Some(record)) => {
+                format!(" after a failure ({}: {})", record.failure_type, record.fault)
+            }
+            (AttemptCause::Failure, None) => " after a failure".to_owned(),
+            (AttemptCause::Preemption, _) => " after a preemption; that is not charged".to_owned(),
+            (AttemptCause::Manual, _) => " by hand; that is not charged".to_owned(),
         };
         let kept_off: Vec<_> = self.chain.attempt.avoid.iter().map(|node| node.as_str()).collect();
         let avoiding = match kept_off.as_slice() {
             [] => String::new(),
             nodes => format!(" It keeps off {}.", words::list(nodes)),
         };
-        self.event(EventKind::State, "holdfast", &format!("Attempt {number} was submitted{why}.{avoiding}"));
+        let text = format!("Attempt {number} was submitted{why}.{avoiding}");
+        self.tell(EventReason::AttemptSubmitted, "holdfast", &text);
     }
 
     /// Orders the removal of the attempt, or its forced removal where that was not ordered yet.

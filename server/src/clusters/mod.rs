@@ -9,7 +9,8 @@ use async_trait::async_trait;
 use engine::{
     chain::{Observation, Plan},
     ids::{JobId, NodeName, ReplicaName, TaskId},
-    job::{ClusterKind, ClusterTrouble, JobKind, JobSpec},
+    job::{ClusterKind, ClusterTrouble, Finding, JobKind, JobSpec},
+    record::EventRecord,
 };
 use tokio::sync::mpsc;
 
@@ -64,6 +65,20 @@ pub trait Cluster: Send + Sync {
         Vec::new()
     }
 
+    /// Says something about an attempt where people look at the cluster's own objects. Told again it changes nothing. A cluster without
+    /// objects has nothing to do.
+    ///
+    /// # Errors
+    /// [`ClusterError::Refused`] is final; any other error leaves it open whether it was said.
+    async fn tell(&self, _note: &Note) -> Result<(), ClusterError> {
+        Ok(())
+    }
+
+    /// What there is now of what a job needs, the worst first. Takes a few seconds at most; what could not be asked is said as that.
+    async fn check(&self, _spec: &JobSpec) -> Vec<Finding> {
+        Vec::new()
+    }
+
     /// Its nodes.
     async fn nodes(&self) -> Result<Vec<Node>, ClusterError>;
 
@@ -96,6 +111,30 @@ pub struct Present {
     pub kind: JobKind,
     /// What it is made as and where, for people: `PyTorchJob training/demo-jabcdefghij2-1`.
     pub place: String,
+}
+
+/// An entry of a job's history that is told on the object of its attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The attempt.
+    pub task_id: TaskId,
+    /// The kind of its job.
+    pub kind: JobKind,
+    /// The namespace that the job names.
+    pub namespace: Option<String>,
+    /// Where the entry stands: its step and its number there. So the same entry is the same note, whoever tells it.
+    pub place: (i64, i64),
+    /// The entry.
+    pub event: EventRecord,
+}
+
+impl Note {
+    /// The note of an entry of a job with this spec; none where it is nothing to be told.
+    pub fn of(spec: &JobSpec, place: (i64, i64), event: EventRecord) -> Option<Self> {
+        event.reason?;
+        let task_id = event.task_id.clone()?;
+        Some(Self { task_id, kind: spec.kind, namespace: spec.kubernetes.namespace.clone(), place, event })
+    }
 }
 
 /// A machine of a cluster.

@@ -166,7 +166,7 @@ async fn perform(
     effect: Effect,
     late: mpsc::Sender<Outcome>,
 ) -> Outcome {
-    let Connected { cluster, calls } = match connected(shared, chain) {
+    let Connected { cluster, calls, .. } = match connected(shared, chain) {
         Ok(connected) => connected,
         Err(error) => return without_cluster(chain, effect).unwrap_or(Outcome::Unreachable(error)),
     };
@@ -219,7 +219,7 @@ fn without_cluster(chain: &Chain, effect: Effect) -> Option<Outcome> {
 
 /// Looks at an attempt.
 async fn observe(shared: &Shared, chain: &Chain, task_id: TaskId, late: mpsc::Sender<Outcome>) -> Outcome {
-    let Connected { cluster, calls } = match connected(shared, chain) {
+    let Connected { cluster, calls, .. } = match connected(shared, chain) {
         Ok(connected) => connected,
         Err(error) => return Outcome::Unreachable(error),
     };
@@ -275,7 +275,7 @@ fn failed(error: CallError) -> Outcome {
     }
 }
 
-fn connected<'a>(shared: &'a Shared, chain: &Chain) -> Result<&'a Connected, anyhow::Error> {
+pub(super) fn connected<'a>(shared: &'a Shared, chain: &Chain) -> Result<&'a Connected, anyhow::Error> {
     let name = &chain.spec().cluster;
     shared
         .clusters

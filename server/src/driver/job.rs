@@ -13,14 +13,18 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     Change, DriverError, Shared,
-    effects::{Call, Next, Outcome},
+    effects::{Call, Next, Outcome, connected},
     registry::{Hint, Message, Term},
     step::{self, Draft},
+    telling::{self, Notes},
 };
-use crate::store::{
-    StoreError, Write,
-    inbox::{self, Waiting},
-    jobs,
+use crate::{
+    clusters::Note,
+    store::{
+        StoreError, Write, events,
+        inbox::{self, Waiting},
+        jobs,
+    },
 };
 
 /// How often an attempt is looked at where nothing hints at a change.
@@ -67,6 +71,7 @@ pub(super) struct Job {
     used_at: Time,
     /// The registry has forgotten the task already.
     let_go: bool,
+    notes: Notes,
 }
 
 /// What is new, and who waits for its commit.
@@ -124,6 +129,7 @@ impl Job {
             heard_at: now,
             used_at: now,
             let_go: false,
+            notes: Notes::default(),
         }
     }
 
@@ -135,6 +141,7 @@ impl Job {
 
     pub(super) async fn run(mut self) {
         self.next.renew(&self.chain());
+        self.tell_again().await;
         let mut news = News::default();
         loop {
             if self.step(std::mem::take(&mut news)).await == Flow::End {
@@ -373,6 +380,7 @@ impl Job {
             let written = draft.keep(&self.shared.store, epoch, self.generation, &requests, now).await;
             match written.map_err(|source| self.failed(source))? {
                 Write::Done => {
+                    self.notes.extend(draft.notes(self.generation + 1));
                     self.publish(draft.chain, self.generation + 1);
                     self.shared.counts.done();
                     return Ok(());
@@ -409,6 +417,41 @@ impl Job {
         self.publish.send_replace(Arc::new(chain));
         // Nobody may be listening.
         let _ = self.shared.changes.send(Change { job_id: self.job_id.clone(), generation });
+        self.tell();
+    }
+
+    /// Has the cluster told what the history says. An attempt that is still to be made has no object yet, so that waits.
+    fn tell(&mut self) {
+        let chain = self.publish.borrow();
+        match connected(&self.shared, &chain).ok().and_then(|connected| connected.notes.as_ref()) {
+            Some(queue) if !self.next.is_creation() => self.notes.send(queue, &self.shared.counts),
+            Some(_) => {}
+            None => self.notes = Notes::default(),
+        }
+    }
+
+    /// Begins with what a server that died may not have told any more, the first step of a new job included.
+    async fn tell_again(&mut self) {
+        let chain = self.chain();
+        let tells = connected(&self.shared, &chain).is_ok_and(|connected| connected.notes.is_some());
+        if !tells || chain.live_task().is_none() {
+            return;
+        }
+        let since = telling::kept_since(self.shared.clock.now());
+        let recent = async {
+            let mut conn = self.shared.store.read().await?;
+            events::recent(&mut conn, &self.job_id, since).await
+        };
+        match recent.await {
+            Ok(recent) => {
+                self.notes.extend(recent.into_iter().filter_map(
+                    |events::Placed { generation, n, event }| Note::of(chain.spec(), (generation, n), event),
+                ));
+                self.tell();
+            }
+            // The job goes on without.
+            Err(error) => drop(self.failed(error)),
+        }
     }
 
     async fn reload(&mut self) -> Result<(), DriverError> {

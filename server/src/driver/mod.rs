@@ -5,6 +5,8 @@
 //! Everything is level-triggered. Effects are read from the committed chain, so whatever dies, they are performed again until
 //! they are answered; hints only make a job look sooner. A cluster that cannot be reached leaves a job *unknown*, never failed.
 //!
+//! What was decided is also told on the clusters' objects ([`telling`]), after the commit and beside everything else.
+//!
 //! One task per live job ([`job`]), one term of leadership ([`leadership`]) that owns them.
 
 use std::{
@@ -16,14 +18,15 @@ use async_trait::async_trait;
 use engine::{
     chain::{Chain, Input},
     ids::JobId,
+    job::ClusterKind,
 };
-use tokio::sync::{Semaphore, broadcast, oneshot, watch};
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     agents::{Chains, ChainsError},
     clock::Clock,
-    clusters::Cluster,
+    clusters::{Cluster, Note},
     store::{Store, StoreError},
     tokens::Tokens,
 };
@@ -36,12 +39,14 @@ mod registry;
 mod status;
 mod step;
 mod strays;
+mod telling;
 
 pub use failpoint::Failpoint;
 pub use status::Status;
 
 use registry::{Message, Term};
 use status::Counts;
+use telling::Teller;
 
 /// Calls to one cluster at a time. An API server or a local machine is not helped by more; a job waits its turn.
 const CLUSTER_CALLS: usize = 64;
@@ -115,7 +120,7 @@ struct Shared {
     clusters: BTreeMap<String, Connected>,
     clock: Arc<dyn Clock>,
     tokens: Tokens,
-    counts: Counts,
+    counts: Arc<Counts>,
     changes: broadcast::Sender<Change>,
     /// The present term of leadership; none while another server leads.
     term: watch::Sender<Option<Arc<Term>>>,
@@ -127,28 +132,37 @@ struct Shared {
 struct Connected {
     cluster: Arc<dyn Cluster>,
     calls: Semaphore,
-}
-
-impl From<Arc<dyn Cluster>> for Connected {
-    fn from(cluster: Arc<dyn Cluster>) -> Self {
-        Self { cluster, calls: Semaphore::new(CLUSTER_CALLS) }
-    }
+    /// What is to be said on its objects; none where it has no objects.
+    notes: Option<mpsc::Sender<Note>>,
 }
 
 impl Driver {
     /// Starts to act, once this server leads, until `shutdown`. Needs a runtime.
     pub fn start(parts: DriverParts, shutdown: CancellationToken) -> Self {
         let DriverParts { store, clusters, clock, tokens } = parts;
+        let (counts, tasks) = (Arc::new(Counts::default()), TaskTracker::new());
+        let connected = clusters.into_iter().map(|(name, cluster)| {
+            let calls = Semaphore::new(CLUSTER_CALLS);
+            let notes = (cluster.kind() == ClusterKind::Kubernetes).then(|| {
+                let teller = Teller {
+                    cluster: Arc::clone(&cluster),
+                    clock: Arc::clone(&clock),
+                    counts: Arc::clone(&counts),
+                };
+                telling::begin(teller, &tasks, shutdown.clone())
+            });
+            (name, Connected { cluster, calls, notes })
+        });
         let shared = Arc::new(Shared {
             store,
-            clusters: clusters.into_iter().map(|(name, cluster)| (name, cluster.into())).collect(),
-            clock,
+            clusters: connected.collect(),
+            clock: Arc::clone(&clock),
             tokens,
-            counts: Counts::default(),
+            counts,
             changes: broadcast::Sender::new(CHANGES),
             term: watch::Sender::new(None),
             steps: Semaphore::new(STEPS),
-            tasks: TaskTracker::new(),
+            tasks,
         });
         for connected in shared.clusters.values() {
             if let Some(hints) = connected.cluster.hints() {

@@ -11,10 +11,13 @@ use engine::{
 };
 
 use super::Failpoint;
-use crate::store::{
-    self, Store, StoreError, Write, checkpoints,
-    inbox::{self, Waiting},
-    steps::{self, Head, Kept},
+use crate::{
+    clusters::Note,
+    store::{
+        self, Store, StoreError, Write, checkpoints,
+        inbox::{self, Waiting},
+        steps::{self, Head, Kept},
+    },
 };
 
 /// A chain with everything that several inputs made of it, not kept yet.
@@ -42,6 +45,15 @@ impl Draft {
             draft.chain = step.chain;
         }
         draft
+    }
+
+    /// What it has to be told once it is kept as `generation`. Records are numbered as they are kept.
+    pub(super) fn notes(&self, generation: i64) -> impl Iterator<Item = Note> {
+        let spec = self.chain.spec();
+        self.records.iter().zip(0..).filter_map(move |(record, n)| match record {
+            Record::Event(event) => Note::of(spec, (generation, n), event.clone()),
+            _ => None,
+        })
     }
 
     /// There is nothing to keep: the inputs were known already.

@@ -6,7 +6,7 @@ use app::{console::Caller, error::AppError};
 use engine::{
     chain::{Chain, Request},
     ids::{IncidentId, JobId},
-    job::JobDraft,
+    job::{FieldError, Finding, Fit, JobDraft, JobSpec},
     record::Summary,
 };
 
@@ -51,6 +51,13 @@ impl Service {
             };
         }
         drop(conn);
+        let never: Vec<_> =
+            self.findings(&spec).await.into_iter().filter(|one| one.fit == Fit::Never).collect();
+        if !never.is_empty() {
+            let error =
+                |one: Finding| FieldError::new(one.field.unwrap_or("kubernetes".to_owned()), one.text);
+            return Err(AppError::Invalid { errors: never.into_iter().map(error).collect() });
+        }
         let step = Chain::start(id.clone(), spec, now);
         let head = Head::of(&step.chain, now);
         let kept = Kept { chain: &step.chain, head: &head, records: &step.records, now };
@@ -61,6 +68,24 @@ impl Service {
         // The step's effects are pending in the chain: the driver performs them when it takes the job up.
         self.driver.hint(&id);
         Ok(id)
+    }
+
+    /// What its cluster has now of what a job needs. Nothing is made.
+    pub(super) async fn check_job(
+        &self,
+        caller: &Caller,
+        draft: &JobDraft,
+    ) -> Result<Vec<Finding>, AppError> {
+        may(caller, Wish::Act)?;
+        let spec = draft.validate(&self.site).map_err(|errors| AppError::Invalid { errors })?;
+        Ok(self.findings(&spec).await)
+    }
+
+    async fn findings(&self, spec: &JobSpec) -> Vec<Finding> {
+        match self.clusters.get(&spec.cluster) {
+            Some(cluster) => cluster.check(spec).await,
+            None => Vec::new(),
+        }
     }
 
     pub(super) async fn stop_job(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError> {

@@ -9,7 +9,7 @@ use app::{
 };
 use engine::{
     ids::{IncidentId, JobId, TaskId},
-    job::{JobDraft, Site},
+    job::{Finding, JobDraft, Site},
     time::Time,
 };
 
@@ -54,6 +54,10 @@ impl Console for Service {
         copied_from: Option<&JobId>,
     ) -> Result<JobId, AppError> {
         self.create_job(caller, draft, copied_from, None).await
+    }
+
+    async fn check(&self, caller: &Caller, draft: &JobDraft) -> Result<Vec<Finding>, AppError> {
+        self.check_job(caller, draft).await
     }
 
     async fn stop(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError> {

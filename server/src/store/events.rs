@@ -13,6 +13,8 @@ use super::{
 pub const PAGE_LIMIT: u32 = 500;
 /// Events in one answer where nothing else is asked.
 pub const PAGE_DEFAULT: u32 = 100;
+/// Most entries that are told again after a server was away. A story of more than this in an hour is one of restarts that all say the same.
+pub const RECENT_LIMIT: i64 = 64;
 
 /// Adds an entry: number `n` of the step that made `generation`.
 ///
@@ -25,14 +27,15 @@ pub async fn add(
     event: &EventRecord,
 ) -> Result<(), StoreError> {
     sqlx::query(
-        "INSERT INTO event (job_id, generation, n, at, kind, task_id, by_whom, text)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        "INSERT INTO event (job_id, generation, n, at, kind, reason, task_id, by_whom, text)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     )
     .bind(job_id.as_str().to_owned())
     .bind(generation)
     .bind(n)
     .bind(event.at.micros())
     .bind(to_word("an event", &event.kind)?)
+    .bind(event.reason.map(|reason| to_word("an event's reason", &reason)).transpose()?)
     .bind(event.task_id.as_ref().map(|id| id.as_str().to_owned()).unwrap_or_default())
     .bind(event.by.clone())
     .bind(event.text.clone())
@@ -53,7 +56,7 @@ pub async fn page(
 ) -> Result<EventsPage, StoreError> {
     let limit = query.limit.unwrap_or(PAGE_DEFAULT).clamp(1, PAGE_LIMIT);
     let mut sql =
-        Sql::new("SELECT generation, n, at, kind, task_id, by_whom, text FROM event WHERE job_id = ");
+        Sql::new("SELECT generation, n, at, kind, reason, task_id, by_whom, text FROM event WHERE job_id = ");
     sql.bind("", job_id.as_str().to_owned())?;
     filter(&mut sql, query)?;
     if let Some(cursor) = &query.cursor {
@@ -73,6 +76,42 @@ pub async fn page(
     };
     let items = rows.iter().map(from_row).collect::<Result<_, _>>()?;
     Ok(EventsPage { items, next_cursor, total: total(conn, job_id, query).await? })
+}
+
+/// An entry of the history with its place: number `n` of the step that made `generation`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The step.
+    pub generation: i64,
+    /// Its number there.
+    pub n: i64,
+    /// The entry.
+    pub event: EventRecord,
+}
+
+/// The newest entries since `since` that have a reason, oldest first, at most [`RECENT_LIMIT`].
+///
+/// # Errors
+/// The database failed.
+pub async fn recent(
+    conn: &mut AnyConnection,
+    job_id: &JobId,
+    since: Time,
+) -> Result<Vec<Placed>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT generation, n, at, kind, reason, task_id, by_whom, text FROM event
+         WHERE job_id = $1 AND at >= $2 AND reason IS NOT NULL ORDER BY generation DESC, n DESC LIMIT $3",
+    )
+    .bind(job_id.as_str().to_owned())
+    .bind(since.micros())
+    .bind(RECENT_LIMIT)
+    .fetch_all(conn)
+    .await
+    .doing("reading recent events")?;
+    let placed = |row: &AnyRow| {
+        Ok(Placed { generation: get(row, "generation")?, n: get(row, "n")?, event: from_row(row)? })
+    };
+    rows.iter().rev().map(placed).collect()
 }
 
 fn filter(sql: &mut Sql, query: &EventsQuery) -> Result<(), StoreError> {
@@ -105,6 +144,9 @@ fn from_row(row: &AnyRow) -> Result<EventRecord, StoreError> {
     Ok(EventRecord {
         at: Time(get(row, "at")?),
         kind: from_word("an event's kind", get(row, "kind")?)?,
+        reason: get::<Option<String>>(row, "reason")?
+            .map(|word| from_word("an event's reason", word))
+            .transpose()?,
         task_id: if task_id.is_empty() { None } else { Some(from_word("task id", task_id)?) },
         by: get(row, "by_whom")?,
         text: get(row, "text")?,

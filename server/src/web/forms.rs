@@ -112,7 +112,13 @@ async fn create(State(state): State<WebState>, Asks(caller): Asks, form: Form) -
     let form = Form { fields: with_manifest_read(&state, form.fields), ..form };
     let draft = match new_job::answer(form.fields.clone(), &site) {
         new_job::Answer::Create(draft) => draft,
-        new_job::Answer::ShowAgain(posted) => {
+        new_job::Answer::ShowAgain(mut posted) => {
+            if let Some(draft) = new_job::asked_about(&posted, &site) {
+                match state.service.check(&caller, &draft).await {
+                    Ok(findings) => posted.findings = Some(findings),
+                    Err(error) => return answer(&state, form, Err(error), paths::JOBS, &here).await,
+                }
+            }
             let status =
                 StatusCode::from_u16(new_job::status(&posted)).unwrap_or(StatusCode::UNPROCESSABLE_ENTITY);
             return ssr::refused(&state, form.parts, &here, posted, status).await;
@@ -121,7 +127,7 @@ async fn create(State(state): State<WebState>, Asks(caller): Asks, form: Form) -
     match state.service.create(&caller, &draft, copied_from(&form.parts.uri).as_ref()).await {
         Ok(id) => Redirect::to(&paths::job(&id)).into_response(),
         Err(AppError::Invalid { errors }) => {
-            let posted = new_job::refused(form.fields, errors);
+            let posted = new_job::refused(form.fields, errors, &site);
             ssr::refused(&state, form.parts, &here, posted, StatusCode::UNPROCESSABLE_ENTITY).await
         }
         Err(error) => answer(&state, form, Err(error), paths::JOBS, &here).await,

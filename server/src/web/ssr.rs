@@ -170,5 +170,5 @@ pub fn posted(fields: Vec<(String, String)>, error: &AppError) -> Posted {
         AppError::Invalid { errors } => errors.clone(),
         other => vec![engine::job::FieldError::new("", other.to_string())],
     };
-    Posted { fields, errors, moved: Vec::new() }
+    Posted { fields, errors, ..Posted::default() }
 }

@@ -250,3 +250,26 @@ async fn any_attempts_manifest_can_be_had_without_its_tokens() {
     let answer = server.get("/api/v1/tasks/none-jabcdefghij2-1/manifest").await;
     assert_eq!(answer.problem(), "404 not-found: There is no attempt none-jabcdefghij2-1.");
 }
+
+#[tokio::test]
+async fn a_job_is_checked_without_being_made_and_a_silent_cluster_refuses_nothing() {
+    let server = server().await;
+    let body = |cluster: &str, image: Value| {
+        json!({ "name": "a", "cluster": cluster, "image": image, "command": ["true"] }).to_string()
+    };
+    let check = async |body: String| server.post("/api/v1/jobs:check", &body).await;
+    let on_kubernetes = check(body("kubernetes", json!("registry.example/a:1"))).await;
+    assert_eq!(on_kubernetes.status, StatusCode::OK, "{}", on_kubernetes.text);
+    let findings = on_kubernetes.json()["findings"].as_array().unwrap().clone();
+    assert!(!findings.is_empty() && findings.iter().all(|one| one["fit"] == "not_checked"), "{findings:#?}");
+    let local = check(body("local", Value::Null)).await;
+    assert_eq!((local.status, local.json()), (StatusCode::OK, json!({ "findings": [] })));
+    let wrong = check(body("kubernetes", Value::Null)).await;
+    assert_eq!(
+        (wrong.status, wrong.json()["errors"][0]["field"].clone()),
+        (StatusCode::UNPROCESSABLE_ENTITY, json!("image"))
+    );
+    assert_eq!(server.get("/api/v1/jobs").await.json()["total"], 0);
+    let made = server.post("/api/v1/jobs", &body("kubernetes", json!("registry.example/a:1"))).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+}

@@ -291,6 +291,11 @@ impl World {
         self.answer(self.client.delete(format!("{}/api/v1{path}", self.base))).await
     }
 
+    /// Posts to the REST API what may be refused.
+    pub async fn ask(&self, path: &str, body: &Value) -> (u16, Value) {
+        self.answer(self.client.post(format!("{}/api/v1{path}", self.base)).json(body)).await
+    }
+
     /// Creates a job that trains `examples/train.py` on two nodes; `changes` replaces whole fields.
     pub async fn train(&self, name: &str, steps: u32, env: &[(&str, &str)], changes: Value) -> String {
         let shared = self.shared.to_str().unwrap();

@@ -18,3 +18,4 @@ mod recovery;
 mod scale;
 #[path = "../simulated/mod.rs"]
 mod simulated;
+mod story;

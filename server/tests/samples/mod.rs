@@ -7,8 +7,8 @@ use engine::{
     job::{JobDraft, JobKind, Mode, Site},
     record::{
         Action, AttemptCause, AttemptRecord, Budget, Budgets, Clock, Cost, DecisionRecord, Diagnostics,
-        EventKind, EventRecord, IncidentRecord, LaunchCause, LaunchRecord, Ledger, PointsRecord, Proof,
-        ProofVerdict, Record, State, StrikeRecord, Summary, Used,
+        EventKind, EventReason, EventRecord, IncidentRecord, LaunchCause, LaunchRecord, Ledger, PointsRecord,
+        Proof, ProofVerdict, Record, State, StrikeRecord, Summary, Used,
     },
     sync::Point,
     time::Time,
@@ -227,6 +227,7 @@ pub fn event(seconds: u64, kind: EventKind, task_id: Option<&TaskId>) -> EventRe
     EventRecord {
         at: at(seconds),
         kind,
+        reason: (kind == EventKind::Decision).then_some(EventReason::Resubmit),
         task_id: task_id.cloned(),
         by: "holdfast".to_owned(),
         text: "It's <b>queued</b>.".to_owned(),

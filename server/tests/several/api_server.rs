@@ -84,6 +84,7 @@ impl ApiServer {
         world.change(|objects| {
             let node = json!({ "metadata": { "name": "n1" }, "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
             objects.put("/api/v1/nodes/n1", node, "ADDED");
+            objects.put("/api/v1/namespaces/default", json!({ "metadata": { "name": "default" } }), "ADDED");
         });
         let router = Router::new().fallback(answer).with_state(Arc::clone(&world));
         tokio::spawn(async { axum::serve(listener, router).await.unwrap() });
@@ -194,7 +195,8 @@ async fn answer(
     let body = axum::body::to_bytes(body, 1 << 20).await.unwrap_or_default();
     let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
     let path = parts.uri.path().to_owned();
-    if parts.method != Method::GET {
+    // Events only say what was committed by then, whoever says it.
+    if parts.method != Method::GET && !path.ends_with("/events") {
         let who = parts.headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
         let name = body["metadata"]["name"].as_str().filter(|_| parts.method == Method::POST);
         let collection =
@@ -253,7 +255,7 @@ fn get(world: &World, path: &str) -> Response {
 }
 
 fn is_collection(path: &str) -> bool {
-    ["nodes", "pods", "secrets", "events", "pytorchjobs"]
+    ["nodes", "pods", "secrets", "events", "resourcequotas", "pytorchjobs"]
         .iter()
         .any(|kind| path.ends_with(&format!("/{kind}")))
 }

@@ -6,7 +6,10 @@ use std::{
     fs,
     io::Write,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use async_trait::async_trait;
@@ -15,7 +18,7 @@ use engine::{
     ids::{JobId, NodeName, TaskId},
     job::{ClusterKind, JobKind, JobSpec},
 };
-use server::clusters::{Cluster, ClusterError, Node, Order, Present};
+use server::clusters::{Cluster, ClusterError, Node, Note, Order, Present};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::master;
@@ -43,6 +46,10 @@ pub struct FileCluster {
     faults: Mutex<Faults>,
     /// How many calls were made; tests wait for it to move.
     pub calls: watch::Sender<u64>,
+    /// It has objects that notes are told on.
+    pub has_objects: AtomicBool,
+    /// The notes that it was told.
+    pub told: watch::Sender<Vec<Note>>,
     hints: Mutex<Option<mpsc::Receiver<TaskId>>>,
     pub hint: mpsc::Sender<TaskId>,
 }
@@ -56,6 +63,8 @@ impl FileCluster {
             dir,
             faults: Mutex::default(),
             calls: watch::Sender::new(0),
+            has_objects: AtomicBool::new(false),
+            told: watch::Sender::default(),
             hints: Mutex::new(Some(hints)),
             hint,
         })
@@ -115,7 +124,12 @@ impl Cluster for FileCluster {
     }
 
     fn kind(&self) -> ClusterKind {
-        ClusterKind::Local
+        if self.has_objects.load(Ordering::Relaxed) { ClusterKind::Kubernetes } else { ClusterKind::Local }
+    }
+
+    async fn tell(&self, note: &Note) -> Result<(), ClusterError> {
+        self.told.send_modify(|told| told.push(note.clone()));
+        Ok(())
     }
 
     async fn create(&self, order: &Order) -> Result<(), ClusterError> {

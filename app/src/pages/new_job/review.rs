@@ -1,17 +1,19 @@
 //! Part 5: what the form comes to, before anything is sent.
 
-use engine::job::{JobDraft, JobSpec, Site};
+use engine::job::{Finding, Fit, JobDraft, JobSpec, Site};
 use leptos::prelude::*;
 
-use super::state::{FormState, Shown};
+use super::state::{Asked, FormState, Shown};
 use crate::{
     components::{
         badge::{Bare, Tone},
+        button::Look,
         icon::Mark,
         table::Panel,
     },
     forms::{
         manifest,
+        new_job::{ASK, said},
         review::{Difference, Readiness, changes, differences, label_of, outlook, readiness},
         typed::name,
     },
@@ -92,6 +94,9 @@ fn InWords(form: FormState) -> impl IntoView {
             </Block>
             <Block title="What would happen">{move || view! { <Outlook spec=form.spec()/> }}</Block>
             <Block title="Before you rely on it">{move || view! { <Ready form spec=form.spec()/> }}</Block>
+            {move || form.on_kubernetes().then(|| view! {
+                <Block title="On the cluster now"><OnTheCluster form/></Block>
+            })}
         </div>
     }
 }
@@ -169,6 +174,65 @@ fn Ready(form: FormState, spec: Option<JobSpec>) -> impl IntoView {
     view! { <ul class="grid gap-1">{lines.collect_view()}</ul> }.into_any()
 }
 
+/// What the cluster says about the job, once it is asked. Without script the button sends the form, which comes back with the answer.
+#[component]
+fn OnTheCluster(form: FormState) -> impl IntoView {
+    let answer = move || {
+        match form.asked.get() {
+        Asked::Nothing => {
+            view! { <p class="text-ink-3">"Whether what the job names is there, and whether it has room."</p> }
+                .into_any()
+        }
+        Asked::Waiting => view! { <p class="text-ink-3">"The cluster is asked…"</p> }.into_any(),
+        Asked::Failed(why) => view! { <p>"There is no answer. " {why}</p> }.into_any(),
+        Asked::Told(draft, _) if form.draft().as_ref() != Some(&*draft) => {
+            view! { <p class="text-ink-3">"The form has changed since it was asked."</p> }.into_any()
+        }
+        Asked::Told(_, findings) => view! { <Findings form findings/> }.into_any(),
+    }
+    };
+    view! {
+        <div role="status">{answer}</div>
+        {move || match form.spec() {
+            None => unfinished(),
+            Some(_) => view! {
+                <button
+                    type="submit"
+                    name=name::SHOW
+                    value=ASK
+                    class=format!("mt-3 {}", Look::Small.class())
+                    disabled=move || form.asked.with(|asked| *asked == Asked::Waiting)
+                    on:click=move |event| {
+                        event.prevent_default();
+                        form.ask();
+                    }
+                >
+                    "Check on the cluster"
+                </button>
+            }
+            .into_any(),
+        }}
+    }
+}
+
+#[component]
+fn Findings(form: FormState, findings: Vec<Finding>) -> impl IntoView {
+    if findings.is_empty() {
+        return view! { <p>"The cluster has nothing to say about it."</p> }.into_any();
+    }
+    let lines = findings.into_iter().map(|finding| {
+        let (tone, mark, word) = match finding.fit {
+            Fit::Never => (Tone::Red, Mark::Failed, "refused"),
+            Fit::Later => (Tone::Amber, Mark::Warning, "waits"),
+            Fit::NotChecked => (Tone::Grey, Mark::NotYet, "not checked"),
+            Fit::Ok => (Tone::Green, Mark::Ok, "ok"),
+        };
+        let words = form.typed.with_untracked(|typed| form.site.with_value(|site| said(&finding, typed, site)));
+        view! { <li class="flex items-start gap-x-1.5"><Bare tone mark text=word/><span class="min-w-0 wrap-anywhere">{words}</span></li> }
+    });
+    view! { <ul class="grid gap-1">{lines.collect_view()}</ul> }.into_any()
+}
+
 #[component]
 fn Code(title: &'static str, text: Signal<Option<String>>) -> impl IntoView {
     view! {
@@ -182,5 +246,57 @@ fn Code(title: &'static str, text: Signal<Option<String>>) -> impl IntoView {
                 None => unfinished(),
             }}
         </div>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::{
+        job::{ClusterKind, SiteCluster},
+        time::Time,
+    };
+
+    use super::*;
+    use crate::{console::Posted, forms::typed::Typed, server_fns::new_job::NewJobStart};
+
+    /// The block of a form for this kind of cluster that came back with what the cluster said; `name` is typed since.
+    fn html(kind: ClusterKind, findings: Option<Vec<Finding>>, name: &str) -> String {
+        let cluster = SiteCluster { kind, ..Site::default().clusters[0].clone() };
+        let site = Site { clusters: vec![cluster], ..Site::default() };
+        let mut typed = Typed::prefilled(&site);
+        for (field, text) in
+            [(name::NAME, "a"), (name::COMMAND, "true"), (name::IMAGE, "registry.example/a:1")]
+        {
+            typed.set(field, text);
+        }
+        let posted = Some(Posted { findings, ..Posted::default() });
+        let start = NewJobStart { site, original: None, posted, now: Time(0) };
+        Owner::new().with(|| {
+            let form = FormState::new(typed, &start);
+            form.typed.update(|typed| typed.set(name::NAME, name));
+            view! { <InWords form/> }.to_html()
+        })
+    }
+
+    #[test]
+    fn what_the_cluster_said_is_shown_until_the_job_changes() {
+        let found = || Some(vec![Finding::whole(Fit::Later, "4 of 6 replicas fit now, 2 will wait.")]);
+        let html = |findings, name| html(ClusterKind::Kubernetes, findings, name);
+        let told = html(found(), "a");
+        assert!(told.contains("4 of 6 replicas fit now") && told.contains("waits"), "{told}");
+        assert!(told.contains("value=\"ask\""), "it can be asked again without script: {told}");
+        let changed = html(found(), "b");
+        assert!(changed.contains("The form has changed") && !changed.contains("4 of 6"), "{changed}");
+        let never_asked = html(None, "a");
+        assert!(
+            never_asked.contains("Check on the cluster") && !never_asked.contains("will wait"),
+            "{never_asked}"
+        );
+        assert!(!html(None, "").contains("value=\"ask\""), "a form with errors is no job to ask about");
+    }
+
+    #[test]
+    fn this_machine_is_not_asked() {
+        assert!(!html(ClusterKind::Local, None, "a").contains("On the cluster now"));
     }
 }

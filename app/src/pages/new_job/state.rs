@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use engine::job::{ClusterKind, FieldError, JobDraft, JobSpec, Mode, Site, SiteCluster};
+use engine::job::{ClusterKind, FieldError, Finding, JobDraft, JobSpec, Mode, Site, SiteCluster};
 use leptos::{ev, html, prelude::*};
 
 #[cfg(feature = "hydrate")]
-use crate::server_fns::new_job::read_manifest;
+use crate::server_fns::new_job::{check_job, read_manifest};
 use crate::{
     components::field::Bound,
     forms::{
@@ -25,6 +25,20 @@ pub struct Shift {
     /// What moved.
     pub moved: Moved,
     before: Typed,
+}
+
+/// What the cluster was asked about the job.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Asked {
+    /// Nothing yet.
+    #[default]
+    Nothing,
+    /// The answer is on its way.
+    Waiting,
+    /// It said this about this job.
+    Told(Box<JobDraft>, Vec<Finding>),
+    /// There is no answer.
+    Failed(String),
 }
 
 /// How Review shows the job.
@@ -68,6 +82,8 @@ pub struct FormState {
     pub shift: RwSignal<Option<Shift>>,
     /// How Review shows the job.
     pub shown: RwSignal<Shown>,
+    /// What the cluster was asked.
+    pub asked: RwSignal<Asked>,
     /// Where the focus goes when there are errors.
     pub summary_ref: NodeRef<html::Div>,
     /// What the rules say about what is typed now.
@@ -89,14 +105,19 @@ impl FormState {
         let typed = RwSignal::new(typed);
         let site = StoredValue::new(start.site.clone());
         let errors = start.posted.as_ref().map(|posted| posted.errors.clone()).unwrap_or_default();
+        let found = Memo::new(move |_| typed.with(|typed| site.with_value(|site| checked(typed, site))));
+        let findings = start.posted.as_ref().and_then(|posted| posted.findings.clone());
+        let draft = found.with_untracked(|found| found.as_ref().ok().map(|(draft, _)| draft.clone()));
+        let asked = draft.zip(findings).map(|(draft, findings)| Asked::Told(Box::new(draft), findings));
         Self {
             typed,
             site,
             original: StoredValue::new(start.original.as_ref().map(|original| original.draft.clone())),
             shift: RwSignal::new(None),
             shown,
+            asked: RwSignal::new(asked.unwrap_or_default()),
             summary_ref: NodeRef::new(),
-            found: Memo::new(move |_| typed.with(|typed| site.with_value(|site| checked(typed, site)))),
+            found,
             refused: RwSignal::new(errors),
             left: RwSignal::new(BTreeSet::new()),
             sent: RwSignal::new(false),
@@ -129,6 +150,25 @@ impl FormState {
     /// The body that would create the job, while no field needs a change.
     pub fn draft(self) -> Option<JobDraft> {
         self.found.with(|found| found.as_ref().ok().map(|(draft, _)| draft.clone()))
+    }
+
+    /// Asks the cluster about the job as it is now.
+    pub fn ask(self) {
+        let Some(draft) = self.found.with_untracked(|found| Some(found.as_ref().ok()?.0.clone())) else {
+            return;
+        };
+        self.asked.set(Asked::Waiting);
+        #[cfg(feature = "hydrate")]
+        leptos::task::spawn_local(async move {
+            let asked = match check_job(draft.clone()).await {
+                Ok(findings) => Asked::Told(Box::new(draft), findings),
+                Err(error) => Asked::Failed(error.to_string()),
+            };
+            // The page may be gone by now.
+            let _ = self.asked.try_set(asked);
+        });
+        #[cfg(not(feature = "hydrate"))]
+        drop(draft);
     }
 
     /// Whether this is the form of a manifest; it stays that.

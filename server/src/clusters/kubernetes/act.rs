@@ -1,7 +1,10 @@
 //! Making and removing the objects of an attempt. Both can be repeated at any time and from any point on.
 
 use engine::{ids::TaskId, job::JobKind};
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::{
+    core::v1::{Pod, Secret},
+    events::v1::Event,
+};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
@@ -21,6 +24,7 @@ use crate::clusters::{ClusterError, Order};
 
 const MAKING: &str = "creating an attempt";
 const REMOVING: &str = "removing an attempt";
+const TELLING: &str = "telling about an attempt";
 const LOOKING: &str = "looking for an attempt";
 /// Pods that are read to find out whether there are any.
 const A_FEW: u32 = 16;
@@ -138,6 +142,29 @@ impl Hands {
         let patched = limited(secrets.patch(&name, &PatchParams::default(), &patch)).await;
         // Not refused whatever the answer is: the job runs already.
         absent_is_fine(patched).map_err(|error| error.unreachable(&self.settings, order.spec.kind, MAKING))
+    }
+
+    /// The UID of an attempt's object in a namespace, if it is there.
+    pub(super) async fn find(
+        &self,
+        namespace: &str,
+        kind: JobKind,
+        task: &TaskId,
+    ) -> Result<Option<String>, ClusterError> {
+        let found = limited(self.jobs(kind, namespace).get_opt(task.as_str())).await;
+        let found = found.map_err(|error| error.unreachable(&self.settings, kind, TELLING))?;
+        Ok(found.filter(|job| self.is_ours(job.labels(), task)).and_then(|job| job.uid()))
+    }
+
+    /// Makes an event. One of its name that is there already says the same.
+    pub(super) async fn tell(&self, kind: JobKind, event: &Event) -> Result<(), ClusterError> {
+        let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        match limited(events.create(&PostParams::default(), event)).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_already_exists() => Ok(()),
+            Err(error) => Err(error.of_creation(&self.settings, kind, TELLING)),
+        }
     }
 
     /// Asks for the removal of all objects of an attempt in a namespace. Their pods go in the background; `force` does not wait for

@@ -53,7 +53,15 @@ mod tests {
     }
 
     fn node(name: &str, cpu: f64, gpu: f64) -> (NodeName, NodeSeen) {
-        let seen = NodeSeen { ready: true, heard: true, driven_out: false, allocatable: amounts(cpu, gpu) };
+        let seen = NodeSeen {
+            ready: true,
+            heard: true,
+            driven_out: false,
+            cordoned: false,
+            labels: BTreeMap::new(),
+            taints: Vec::new(),
+            allocatable: amounts(cpu, gpu),
+        };
         (NodeName::new(name).unwrap(), seen)
     }
 

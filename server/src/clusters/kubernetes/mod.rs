@@ -10,6 +10,7 @@
 //! pasted          the same from a pasted object           pure
 //! act, answers    create, delete; what an answer means    calls
 //! removal         facts -> what keeps a removed attempt   pure
+//! events          what kubectl tells about an attempt     pure
 //! watch, world    lists and watches; what they showed     calls, memory
 //! output          what containers print                   calls, files
 //! seen            the API server's objects -> facts       pure
@@ -17,6 +18,8 @@
 //! queue           facts -> why it waits                   pure
 //! capacity        facts -> nodes and their slots          pure
 //! troubles        what fails -> what to tell people       pure
+//! wants, room     spec -> what it needs, whether it fits  pure
+//! check           what of that there is now               calls
 //! ```
 //!
 //! The operators' own retries are off (`restartPolicy: Never`, `backoffLimit: 0`): the driver decides. A RayJob is submitted over HTTP by
@@ -25,7 +28,9 @@
 mod act;
 mod answers;
 mod capacity;
+mod check;
 mod client;
+mod events;
 mod facts;
 #[cfg(test)]
 #[path = "tests/fake.rs"]
@@ -39,9 +44,11 @@ mod quantity;
 mod queue;
 mod ray;
 mod removal;
+mod room;
 mod seen;
 mod settings;
 mod troubles;
+mod wants;
 mod watch;
 mod world;
 
@@ -51,18 +58,24 @@ use async_trait::async_trait;
 use engine::{
     chain::Observation,
     ids::{JobId, ReplicaName, TaskId},
-    job::{ClusterKind, ClusterTrouble, JobKind, JobSpec},
+    job::{ClusterKind, ClusterTrouble, Finding, JobKind, JobSpec},
 };
 use kube::Client;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{act::Hands, output::Outputs, world::World};
+use self::{
+    act::Hands,
+    events::{Place, Places},
+    output::Outputs,
+    world::World,
+};
 pub use self::{
     client::KubernetesError,
     settings::{ACCELERATOR, AgentSource, KubernetesSettings, NODE_LOST_SECONDS},
 };
-use super::{Cluster, ClusterError, Node, Order, Present};
+use super::{Cluster, ClusterError, Node, Note, Order, Present};
+use crate::clock::{Clock, SystemClock};
 
 /// Hints that wait to be read; one that finds no room is dropped, as the driver also looks by itself.
 const HINTS: usize = 4_096;
@@ -76,6 +89,7 @@ pub struct Kubernetes {
     hands: Hands,
     world: Arc<World>,
     outputs: Arc<Outputs>,
+    places: Places,
     hints: std::sync::Mutex<Option<mpsc::Receiver<TaskId>>>,
     tasks: TaskTracker,
 }
@@ -102,7 +116,8 @@ impl Kubernetes {
         let (keeper, kept, stop) = (Arc::clone(&outputs), Arc::clone(&world), shutdown.clone());
         tasks.spawn(async move { keeper.keep_going(&kept, stop).await });
         let hints = std::sync::Mutex::new(Some(hints));
-        Arc::new(Self { hands: Hands { client, settings }, world, outputs, hints, tasks })
+        let places = Places::default();
+        Arc::new(Self { hands: Hands { client, settings }, world, outputs, places, hints, tasks })
     }
 
     /// Returns once its tasks have ended after `shutdown`.
@@ -132,6 +147,40 @@ impl Kubernetes {
             }
             tokio::time::sleep(FIRST_LISTS_PAUSE).await;
         }
+    }
+
+    /// Where the object is that a note is about. One that is gone, and that this server never saw, has no UID any more.
+    async fn place(&self, note: &Note) -> Result<Place, ClusterError> {
+        let task = &note.task_id;
+        if let Some((namespace, uid)) = self.world.place_of(task) {
+            self.places.set(task, &namespace, &uid);
+        }
+        if let Some(known) = self.places.get(task) {
+            return Ok(known);
+        }
+        for namespace in self.namespaces_of(task) {
+            if let Some(uid) = self.hands.find(&namespace, note.kind, task).await? {
+                self.places.set(task, &namespace, &uid);
+                return Ok(Place { namespace, uid: Some(uid) });
+            }
+        }
+        let namespace = self.settings().namespace_of(note.namespace.as_deref());
+        let namespace = namespace.map_err(|text| ClusterError::Refused { text })?.to_owned();
+        Ok(Place { namespace, uid: None })
+    }
+
+    /// Tells why an object goes, while it is there. Nobody waits for it.
+    fn tell_removal(&self, task: &TaskId, kind: JobKind, force: bool) {
+        let Some((namespace, uid)) = self.world.place_of(task) else { return };
+        let place = Place { namespace, uid: Some(uid) };
+        let (instance, now) = (&self.settings().instance, SystemClock.now());
+        let event = events::of_removal(task, kind, force, &place, instance, now);
+        let (hands, task) = (self.hands.clone(), task.clone());
+        self.tasks.spawn(async move {
+            if let Err(error) = hands.tell(kind, &event).await {
+                tracing::debug!(%task, %error, "the removal of an attempt could not be told");
+            }
+        });
     }
 
     /// That the watches show nothing of an attempt is a hint only: they may be behind.
@@ -166,6 +215,7 @@ impl Cluster for Arc<Kubernetes> {
         let (hands, order) = (self.hands.clone(), order.clone());
         let made = self.tasks.spawn(async move { hands.create(&order).await }).await;
         let job = made.unwrap_or_else(|why| Err(self.unreachable("creating an attempt", why)))?;
+        self.places.set(&job.task, &job.namespace, &job.uid);
         self.world.set_job(job);
         Ok(())
     }
@@ -176,6 +226,7 @@ impl Cluster for Arc<Kubernetes> {
         kind: JobKind,
         force: bool,
     ) -> Result<Option<String>, ClusterError> {
+        self.tell_removal(task, kind, force);
         self.outputs.fetch_all(&self.world, task).await;
         let (known, nodes) = self.world.known(task, Instant::now());
         let mut kept = None;
@@ -218,6 +269,11 @@ impl Cluster for Arc<Kubernetes> {
         self.outputs.fetch(wanted).await.map_err(|why| self.unreachable("fetching output", why))
     }
 
+    async fn tell(&self, note: &Note) -> Result<(), ClusterError> {
+        let place = self.place(note).await?;
+        self.hands.tell(note.kind, &events::of(note, &place, &self.settings().instance)).await
+    }
+
     fn manifest(&self, order: &Order) -> Result<serde_json::Value, String> {
         // The Secret with the tokens is another object.
         let job = manifest::of(order, self.settings())?.job;
@@ -226,6 +282,10 @@ impl Cluster for Arc<Kubernetes> {
 
     fn troubles(&self) -> Vec<ClusterTrouble> {
         troubles::of(self.world.failing(Instant::now()), self.settings())
+    }
+
+    async fn check(&self, spec: &JobSpec) -> Vec<Finding> {
+        check::job(&self.hands, &self.world, spec).await
     }
 
     async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {

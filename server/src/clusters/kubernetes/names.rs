@@ -61,6 +61,16 @@ pub(super) fn operator(kind: JobKind) -> &'static str {
     }
 }
 
+/// The event of an entry of an attempt's history: the same one whoever tells it.
+pub(super) fn event_of(task: &TaskId, (generation, n): (i64, i64)) -> String {
+    format!("{task}.{generation}-{n}")
+}
+
+/// The event of an attempt's removal.
+pub(super) fn removal_of(task: &TaskId, force: bool) -> String {
+    format!("{task}.removed{}", if force { "-by-force" } else { "" })
+}
+
 /// The Secret with the tokens of an attempt's agents.
 pub(super) fn secret_of(task: &TaskId) -> String {
     format!("{task}-agents")

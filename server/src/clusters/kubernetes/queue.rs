@@ -88,7 +88,7 @@ fn unschedulable(job: &JobSeen, pod: &PodKnown, message: &str, nodes: &Nodes) ->
 }
 
 /// Whether a node could hold a pod if nothing else were on it.
-fn holds(allocatable: &Amounts, requests: &Amounts) -> bool {
+pub(super) fn holds(allocatable: &Amounts, requests: &Amounts) -> bool {
     requests
         .iter()
         .all(|(name, wanted)| allocatable.get(name).is_some_and(|there| there >= wanted) || *wanted <= 0.0)

@@ -8,7 +8,7 @@ use engine::{
     ids::{NodeName, ReplicaName, TaskId},
     job::JobKind,
 };
-use k8s_openapi::api::core::v1::{self as core, ContainerStatus};
+use k8s_openapi::api::core::v1::{self as core, ContainerStatus, Taint};
 use kube::{ResourceExt, core::DynamicObject};
 use serde::Deserialize;
 
@@ -330,6 +330,10 @@ pub(super) struct NodeSeen {
     pub heard: bool,
     /// A taint that drives pods away, other than those for a kubelet that is not heard.
     pub driven_out: bool,
+    /// Somebody keeps new pods off it.
+    pub cordoned: bool,
+    pub labels: BTreeMap<String, String>,
+    pub taints: Vec<Taint>,
     pub allocatable: Amounts,
 }
 
@@ -354,8 +358,18 @@ impl NodeSeen {
             .flatten()
             .filter_map(|(name, amount)| Some((name.clone(), quantity::parse(&amount.0)?)))
             .collect();
-        let (ready, heard) = (ready == Some("True"), ready != Some("Unknown"));
-        Some((name, Self { ready, heard, driven_out, allocatable }))
+        Some((
+            name,
+            Self {
+                ready: ready == Some("True"),
+                heard: ready != Some("Unknown"),
+                driven_out,
+                cordoned: node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false),
+                labels: node.labels().clone(),
+                taints: taints.cloned().unwrap_or_default(),
+                allocatable,
+            },
+        ))
     }
 }
 

@@ -193,6 +193,13 @@ impl World {
         failing.map(|(watched, words)| (watched.clone(), words.to_owned())).collect()
     }
 
+    /// Why the API server is taken to be away.
+    pub(super) fn is_away(&self, now: Instant) -> Option<String> {
+        let state = self.state();
+        let is_failing = state.health.get(&Watched::Server).is_some_and(|health| health.failing.is_some());
+        if is_failing { state.blind(&Watched::Server, now) } else { None }
+    }
+
     /// The same of the nodes.
     pub(super) fn blind_to_nodes(&self, now: Instant) -> Option<String> {
         self.state().blind(&Watched::Nodes, now)
@@ -207,6 +214,12 @@ impl World {
             Some(pods.first()?.namespace.clone())
         };
         job.or_else(of_pod)
+    }
+
+    /// The namespace and the UID of an attempt's object, where it is there.
+    pub(super) fn place_of(&self, task: &TaskId) -> Option<(String, String)> {
+        let state = self.state();
+        state.jobs.get(task).map(|job| (job.namespace.clone(), job.uid.clone()))
     }
 
     /// All that is known of an attempt, and the nodes.

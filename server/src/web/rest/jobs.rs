@@ -12,7 +12,7 @@ use axum::{
 use engine::{
     failure::FailureType,
     ids::JobId,
-    job::{FieldError, JobDraft, JobKind},
+    job::{FieldError, Finding, JobDraft, JobKind},
     record::State as JobState,
 };
 use http::{HeaderValue, StatusCode, header};
@@ -124,6 +124,24 @@ pub async fn create(
 ) -> Result<Response, Problem> {
     let id = state.service.create_job(&caller, &draft, None, mark.map(|Extension(Mark(mark))| mark)).await?;
     created(&state, &caller, &id).await
+}
+
+/// What its cluster has of what a job needs.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct JobCheck {
+    /// What was found, the worst first; empty where the cluster has nothing to say. A job with one that is `never` is refused.
+    findings: Vec<Finding>,
+}
+
+/// Asks the cluster whether a job would find what it needs now. Nothing is made, and a body that is not valid is refused as in `POST /api/v1/jobs`.
+#[utoipa::path(post, operation_id = "check_job", path = "/api/v1/jobs:check", tag = "jobs", request_body = JobDraft,
+    responses((status = 200, body = JobCheck), Refusals))]
+pub async fn check(
+    State(state): State<WebState>,
+    Asks(caller): Asks,
+    ApiJson(draft): ApiJson<JobDraft>,
+) -> Result<Json<JobCheck>, Problem> {
+    Ok(Json(JobCheck { findings: state.service.check(&caller, &draft).await? }))
 }
 
 async fn created(state: &WebState, caller: &app::console::Caller, id: &JobId) -> Result<Response, Problem> {

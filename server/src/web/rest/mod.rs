@@ -75,6 +75,7 @@ impl IntoResponses for Refusals {
 pub fn router() -> OpenApiRouter<WebState> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(jobs::list, jobs::create))
+        .routes(routes!(jobs::check))
         .routes(routes!(import::create))
         .routes(routes!(jobs::get, jobs::delete))
         .routes(routes!(jobs::stop))

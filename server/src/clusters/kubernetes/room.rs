@@ -1,0 +1,240 @@
+//! Whether a job's quota and the cluster's nodes have room for it now. Pure.
+//!
+//! Nothing here refuses a job: quotas are raised, nodes come and go, and other jobs end.
+
+use std::collections::BTreeMap;
+
+use engine::{
+    ids::NodeName,
+    job::{Finding, Fit},
+    words,
+};
+use k8s_openapi::api::core::v1::{ResourceQuota, Taint, Toleration};
+use kube::ResourceExt;
+
+use super::{
+    facts::Nodes,
+    names, quantity, queue,
+    seen::{Amounts, NodeSeen, PodSeen},
+    wants::{Part, Wants},
+};
+
+/// Replicas that are placed one by one; of a larger job as many are.
+const PLACED: u32 = 4_096;
+const PODS: &str = "pods";
+
+/// What a namespace's quota leaves for a job.
+pub(super) fn quota(quota: &ResourceQuota, wants: &Wants) -> Finding {
+    let name = quota.name_any();
+    let spec = quota.spec.as_ref();
+    let is_partial = spec.is_some_and(|spec| {
+        spec.scope_selector.is_some() || spec.scopes.as_ref().is_some_and(|scopes| !scopes.is_empty())
+    });
+    if is_partial {
+        let text = format!("Quota {name} counts some pods only, by its scopes; it is not compared.");
+        return Finding::whole(Fit::NotChecked, text);
+    }
+    let status = quota.status.clone().unwrap_or_default();
+    let (hard, used) = (status.hard.unwrap_or_default(), status.used.unwrap_or_default());
+    let amount = |amounts: &BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>,
+                  key: &str| {
+        amounts.get(key).and_then(|amount| quantity::parse(&amount.0))
+    };
+    let asked = asked(wants);
+    let mut short = Vec::new();
+    for key in hard.keys() {
+        let Some(allowed) = amount(&hard, key) else { continue };
+        if let Some(unsaid) = unsaid(key, wants) {
+            short.push(format!("it asks every container for {unsaid}, and some say none; pods are refused unless a LimitRange says it for them"));
+        }
+        let Some(wanted) = asked.get(plain(key)) else { continue };
+        let left = (allowed - amount(&used, key).unwrap_or(0.0)).max(0.0);
+        let of = |number| shown(plain(key), number);
+        if *wanted > allowed {
+            short.push(format!(
+                "the job asks for {} of {key}, and it allows {} in all",
+                of(*wanted),
+                of(allowed)
+            ));
+        } else if *wanted > left {
+            short.push(format!(
+                "the job asks for {} of {key}, and {} of {} are left",
+                of(*wanted),
+                of(left),
+                of(allowed)
+            ));
+        }
+    }
+    if short.is_empty() {
+        let text = format!("Quota {name} of namespace {} has room for the job.", wants.namespace);
+        return Finding::whole(Fit::Ok, text);
+    }
+    let text = format!("Quota {name} of namespace {}: {}.", wants.namespace, short.join("; "));
+    Finding::whole(Fit::Later, text)
+}
+
+/// A quota's key without the word for what is usual.
+fn plain(key: &str) -> &str {
+    key.strip_prefix("requests.").or_else(|| key.strip_prefix("count/")).unwrap_or(key)
+}
+
+/// The kind of amount that a quota asks every container for and some leave unsaid.
+fn unsaid<'a>(key: &str, wants: &'a Wants) -> Option<&'a str> {
+    let key = match key {
+        "cpu" => "requests.cpu",
+        "memory" => "requests.memory",
+        key => key,
+    };
+    wants.parts.iter().find_map(|part| part.unsaid.get(key).copied())
+}
+
+/// All that a job asks a namespace for, by the keys of quotas as [`plain`] makes them.
+fn asked(wants: &Wants) -> Amounts {
+    let mut sum = Amounts::new();
+    for part in &wants.parts {
+        let times = f64::from(part.replicas);
+        *sum.entry(PODS.to_owned()).or_default() += times;
+        for (name, amount) in &part.requests {
+            *sum.entry(name.clone()).or_default() += times * amount;
+        }
+        for (name, amount) in &part.limits {
+            *sum.entry(format!("limits.{name}")).or_default() += times * amount;
+        }
+    }
+    let resource = names::resource(wants.kind);
+    sum.insert(format!("{}.{}", resource.plural, resource.group), 1.0);
+    sum.insert("secrets".to_owned(), 1.0);
+    sum
+}
+
+/// Whether the nodes have room, by their size and what Holdfast's own pods on them ask for; what others use is not known here.
+pub(super) fn nodes(wants: &Wants, nodes: &Nodes, pods: &[PodSeen]) -> Vec<Finding> {
+    let never_held: Vec<_> = wants
+        .parts
+        .iter()
+        .filter(|part| part.replicas > 0)
+        .filter(|part| {
+            let mut allowed = nodes.values().filter(|node| takes(node, part));
+            !allowed.any(|node| queue::holds(&node.allocatable, &part.requests))
+        })
+        .map(|part| {
+            let allowed = nodes.values().filter(|node| takes(node, part)).count();
+            let of = match allowed {
+                0 => "no node has its labels or none of its taints is borne".to_owned(),
+                _ => format!("none of {} is large enough", words::count(allowed as u32, "node")),
+            };
+            let text = format!(
+                "No node could hold a {} as the cluster is now: it asks for {}, and {of}.",
+                part.name,
+                amounts(part)
+            );
+            Finding::whole(Fit::Later, text)
+        })
+        .collect();
+    if !never_held.is_empty() {
+        return never_held;
+    }
+    let (fit, total) = placed(wants, nodes, pods);
+    let finding = if fit == total {
+        let all =
+            if total == 1 { "The replica fits".to_owned() } else { format!("All {total} replicas fit") };
+        Finding::whole(Fit::Ok, format!("{all} now, as far as Holdfast's own pods fill the nodes."))
+    } else {
+        let wait = total - fit;
+        let text = format!("{fit} of {} now, {wait} will wait.", fits(total));
+        Finding::whole(Fit::Later, text)
+    };
+    vec![finding]
+}
+
+fn fits(total: u32) -> String {
+    if total == 1 { "1 replica fits".to_owned() } else { format!("{total} replicas fit") }
+}
+
+/// How many replicas find a place now, each on the first node that has one, and how many there are.
+fn placed(wants: &Wants, nodes: &Nodes, pods: &[PodSeen]) -> (u32, u32) {
+    let mut free: BTreeMap<&NodeName, Amounts> = nodes
+        .iter()
+        .filter(|(_, node)| node.ready && !node.cordoned)
+        .map(|(name, node)| (name, node.allocatable.clone()))
+        .collect();
+    for pod in pods {
+        if let Some(free) = pod.node.as_ref().and_then(|node| free.get_mut(node)) {
+            take(free, &pod.requests);
+        }
+    }
+    let (mut fit, mut total) = (0, 0_u32);
+    for part in &wants.parts {
+        total = total.saturating_add(part.replicas);
+        for _ in 0..part.replicas.min(PLACED) {
+            let place = free.iter_mut().find(|(name, free)| {
+                nodes.get(**name).is_some_and(|node| takes(node, part)) && has_room(free, &part.requests)
+            });
+            // Those after it are alike.
+            let Some((_, free)) = place else { break };
+            take(free, &part.requests);
+            fit += 1;
+        }
+    }
+    (fit, total)
+}
+
+fn has_room(free: &Amounts, requests: &Amounts) -> bool {
+    queue::holds(free, requests) && free.get(PODS).is_none_or(|pods| *pods >= 1.0)
+}
+
+fn take(free: &mut Amounts, requests: &Amounts) {
+    for (name, amount) in requests {
+        if let Some(free) = free.get_mut(name) {
+            *free -= amount;
+        }
+    }
+    if let Some(pods) = free.get_mut(PODS) {
+        *pods -= 1.0;
+    }
+}
+
+/// Whether a node is one that a part's pods may be on: its labels and taints. Rules of affinity are the scheduler's.
+fn takes(node: &NodeSeen, part: &Part) -> bool {
+    let mut selector = part.pod.node_selector.iter().flatten();
+    let borne = |taint: &Taint| part.pod.tolerations.iter().flatten().any(|one| bears(one, taint));
+    let mut keeping_off = node.taints.iter().filter(|taint| {
+        // A node that is not heard for a moment, or cordoned, will be again.
+        matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
+            && !taint.key.starts_with("node.kubernetes.io/")
+    });
+    selector.all(|(label, value)| node.labels.get(label) == Some(value)) && keeping_off.all(borne)
+}
+
+fn bears(toleration: &Toleration, taint: &Taint) -> bool {
+    let effect =
+        toleration.effect.as_deref().is_none_or(|effect| effect.is_empty() || effect == taint.effect);
+    let key = toleration.key.as_deref().is_none_or(|key| key.is_empty() || key == taint.key);
+    let value = toleration.operator.as_deref() == Some("Exists")
+        || toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default();
+    effect && key && value
+}
+
+/// What a part's pod asks for, in words.
+fn amounts(part: &Part) -> String {
+    let asked: Vec<_> =
+        part.requests.iter().map(|(name, amount)| format!("{} of {name}", shown(name, *amount))).collect();
+    let asked: Vec<_> = asked.iter().map(String::as_str).collect();
+    if asked.is_empty() { "nothing".to_owned() } else { words::list(&asked) }
+}
+
+/// An amount of a resource as people write it.
+fn shown(name: &str, amount: f64) -> String {
+    let is_size = name.contains("memory") || name.contains("storage") || name.contains("hugepages");
+    let units = [("Ti", 1_099_511_627_776.0), ("Gi", 1_073_741_824.0), ("Mi", 1_048_576.0), ("Ki", 1_024.0)];
+    let (number, unit) = match units.into_iter().find(|(_, size)| is_size && amount >= *size) {
+        Some((unit, size)) => (amount / size, unit),
+        None => (amount, ""),
+    };
+    // At most two digits behind the point, and none that are 0.
+    format!("{}{unit}", (number * 100.0).round() / 100.0)
+}
+
+#[cfg(test)]
+#[path = "tests/room.rs"]
+mod tests;

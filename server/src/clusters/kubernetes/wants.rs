@@ -1,0 +1,325 @@
+//! What a job needs of its cluster: what its first attempt's objects name and ask for. Pure.
+//!
+//! It is read from the very objects that would be made, so it is the same for a job's fields and for a pasted manifest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::{
+    chain::Plan,
+    ids::{JobId, TaskId},
+    job::{Finding, Fit, JobKind, JobSpec, VolumeSource},
+};
+use k8s_openapi::{
+    api::core::v1::{Container, PodSpec},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use kube::ResourceExt;
+use serde_json::Value;
+
+use super::{manifest, names, quantity, seen::Amounts, settings::KubernetesSettings};
+use crate::clusters::Order;
+
+/// Kueue's label: the LocalQueue that a job waits in.
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+/// Objects that are looked for. A job that names more is not wrong; the rest is not looked for.
+const NAMED: usize = 64;
+
+/// Fields of a pod that are quantities, or hold some.
+const QUANTITIES: [&str; 5] = ["requests", "limits", "overhead", "sizeLimit", "divisor"];
+
+/// What can be named and looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Claim,
+    ConfigMap,
+    ServiceAccount,
+    PriorityClass,
+    Queue,
+}
+
+impl Kind {
+    /// Its name on a cluster.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Claim => "PersistentVolumeClaim",
+            Self::ConfigMap => "ConfigMap",
+            Self::ServiceAccount => "ServiceAccount",
+            Self::PriorityClass => "PriorityClass",
+            Self::Queue => "LocalQueue",
+        }
+    }
+}
+
+/// An object that a job names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    pub kind: Kind,
+    pub name: String,
+    /// Where the job names it first.
+    pub field: String,
+}
+
+/// Replicas that are alike.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Part {
+    /// `master`, `worker`, `head`.
+    pub name: String,
+    pub replicas: u32,
+    pub requests: Amounts,
+    pub limits: Amounts,
+    /// Requests and limits that some container leaves to the namespace.
+    pub unsaid: BTreeSet<&'static str>,
+    pub pod: PodSpec,
+}
+
+/// What a job needs.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Wants {
+    pub kind: JobKind,
+    pub namespace: String,
+    pub named: Vec<Named>,
+    /// Secrets that it names.
+    pub secrets: BTreeSet<String>,
+    pub parts: Vec<Part>,
+}
+
+/// What a job needs, or the finding that nothing more can be found.
+pub(super) fn of(spec: &JobSpec, settings: &KubernetesSettings) -> Result<Wants, Finding> {
+    let never = |why: String| Finding::at("kubernetes", Fit::Never, why);
+    let unread = |why: String| {
+        Finding::whole(
+            Fit::NotChecked,
+            format!("Nothing was checked on the cluster: the job's pods cannot be read here: {why}."),
+        )
+    };
+    // Any job and attempt will do: what they are called is in none of what is looked for.
+    let job_id = JobId::new("jaaaaaaaaaaa").map_err(|why| unread(why.to_string()))?;
+    let task_id = TaskId::of_attempt(&spec.name, &job_id, 1);
+    if !names::is_object_name(task_id.as_str()) {
+        let why = "makes no names for objects of Kubernetes, which begin with a letter; use a name that does";
+        return Err(Finding::at("name", Fit::Never, why));
+    }
+    let own_secret = names::secret_of(&task_id);
+    let plan = Plan { task_id, number: 1, previous_task_id: None, avoid: BTreeSet::new() };
+    let order = Order { job_id, spec: spec.clone(), plan, tokens: BTreeMap::new() };
+    let made = manifest::of(&order, settings).map_err(never)?;
+    let mut reader = Reader { spec, named: Vec::new(), secrets: BTreeSet::new() };
+    if let Some(queue) = made.job.labels().get(QUEUE) {
+        let field = reader.field("kubernetes.labels", &format!("metadata.labels.{QUEUE}"));
+        reader.name(Kind::Queue, queue, field);
+    }
+    let parts = templates(spec.kind, &made.job.data).map_err(|why| unread(why.to_string()))?;
+    let parts = parts.into_iter().map(|template| reader.part(template)).collect();
+    reader.named.truncate(NAMED);
+    reader.secrets.remove(&own_secret);
+    Ok(Wants {
+        kind: spec.kind,
+        namespace: made.namespace,
+        named: reader.named,
+        secrets: reader.secrets,
+        parts,
+    })
+}
+
+/// The template of replicas that are alike.
+struct Template {
+    name: String,
+    replicas: u32,
+    /// Where the pod stands in the object.
+    path: String,
+    pod: PodSpec,
+}
+
+fn templates(kind: JobKind, data: &Value) -> Result<Vec<Template>, serde_json::Error> {
+    let places: Vec<(&str, Option<u32>, &str)> = match kind {
+        JobKind::PyTorchJob => vec![
+            ("master", None, "/spec/pytorchReplicaSpecs/Master"),
+            ("worker", None, "/spec/pytorchReplicaSpecs/Worker"),
+        ],
+        JobKind::RayJob => vec![
+            ("head", Some(1), "/spec/rayClusterSpec/headGroupSpec"),
+            ("worker", None, "/spec/rayClusterSpec/workerGroupSpecs/0"),
+        ],
+    };
+    let mut found = Vec::new();
+    for (name, fixed, place) in places {
+        let Some(part) = data.pointer(place) else { continue };
+        let said = part.get("replicas").and_then(Value::as_u64).unwrap_or(1);
+        found.push(Template {
+            name: name.to_owned(),
+            replicas: fixed.unwrap_or(u32::try_from(said).unwrap_or(u32::MAX)),
+            path: format!("{}.template.spec", place[1..].replace('/', ".")),
+            pod: serde_json::from_value(with_texts(part["template"]["spec"].clone(), false))?,
+        });
+    }
+    Ok(found)
+}
+
+/// The same with quantities as texts: an API server takes numbers too, which its published types do not.
+fn with_texts(value: Value, is_quantity: bool) -> Value {
+    match value {
+        Value::Number(number) if is_quantity => Value::String(number.to_string()),
+        Value::Array(items) => items.into_iter().map(|item| with_texts(item, is_quantity)).collect(),
+        Value::Object(fields) => {
+            let fields = fields.into_iter().map(|(name, value)| {
+                let is_quantity = is_quantity || QUANTITIES.contains(&name.as_str());
+                (name, with_texts(value, is_quantity))
+            });
+            Value::Object(fields.collect())
+        }
+        other => other,
+    }
+}
+
+/// Collects what the templates name.
+struct Reader<'a> {
+    spec: &'a JobSpec,
+    named: Vec<Named>,
+    secrets: BTreeSet<String>,
+}
+
+impl Reader<'_> {
+    /// A field of the create body, or the place of the same in the job's manifest.
+    fn field(&self, own: &str, place: &str) -> String {
+        match &self.spec.kubernetes.manifest {
+            Some(_) => format!("kubernetes.manifest.{place}"),
+            None => own.to_owned(),
+        }
+    }
+
+    fn name(&mut self, kind: Kind, name: &str, field: String) {
+        if !self.named.iter().any(|known| known.kind == kind && known.name == name) {
+            self.named.push(Named { kind, name: name.to_owned(), field });
+        }
+    }
+
+    /// The field of a volume with this source.
+    fn volume_field(&self, source: &VolumeSource, place: &str) -> String {
+        let at = self.spec.kubernetes.volumes.iter().position(|volume| volume.source == *source);
+        let own = at.map_or("kubernetes.volumes".to_owned(), |at| format!("kubernetes.volumes[{at}].source"));
+        self.field(&own, place)
+    }
+
+    fn part(&mut self, Template { name, replicas, path, pod }: Template) -> Part {
+        self.volumes(&path, &pod);
+        for (list, containers) in
+            [("containers", Some(&pod.containers)), ("initContainers", pod.init_containers.as_ref())]
+        {
+            for (at, container) in containers.into_iter().flatten().enumerate() {
+                self.variables(&format!("{path}.{list}[{at}]"), container);
+            }
+        }
+        if let Some(account) = &pod.service_account_name {
+            let field = self.field("kubernetes.service_account", &format!("{path}.serviceAccountName"));
+            self.name(Kind::ServiceAccount, account, field);
+        }
+        if let Some(class) = &pod.priority_class_name {
+            let field = self.field("kubernetes.priority_class", &format!("{path}.priorityClassName"));
+            self.name(Kind::PriorityClass, class, field);
+        }
+        self.secrets.extend(pod.image_pull_secrets.iter().flatten().map(|secret| secret.name.clone()));
+        let (requests, limits, unsaid) = amounts(&pod);
+        Part { name, replicas, requests, limits, unsaid, pod }
+    }
+
+    fn volumes(&mut self, path: &str, pod: &PodSpec) {
+        for (at, volume) in pod.volumes.iter().flatten().enumerate() {
+            let place = format!("{path}.volumes[{at}]");
+            if let Some(claim) = &volume.persistent_volume_claim {
+                let name = &claim.claim_name;
+                let place = format!("{place}.persistentVolumeClaim.claimName");
+                let field = self.volume_field(&VolumeSource::Claim(name.clone()), &place);
+                self.name(Kind::Claim, name, field);
+            }
+            if let Some(map) = volume.config_map.as_ref().filter(|map| map.optional != Some(true)) {
+                let place = format!("{place}.configMap.name");
+                let field = self.volume_field(&VolumeSource::ConfigMap(map.name.clone()), &place);
+                self.name(Kind::ConfigMap, &map.name, field);
+            }
+            self.secrets.extend(volume.secret.iter().filter_map(|secret| secret.secret_name.clone()));
+            let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+            for source in sources {
+                if let Some(map) = source.config_map.as_ref().filter(|map| map.optional != Some(true)) {
+                    let field = self.field("kubernetes.volumes", &place);
+                    self.name(Kind::ConfigMap, &map.name, field);
+                }
+                self.secrets.extend(source.secret.iter().map(|secret| secret.name.clone()));
+            }
+        }
+    }
+
+    fn variables(&mut self, place: &str, container: &Container) {
+        for (at, variable) in container.env.iter().flatten().enumerate() {
+            let Some(from) = &variable.value_from else { continue };
+            if let Some(key) = from.config_map_key_ref.as_ref().filter(|key| key.optional != Some(true)) {
+                let field = self.field("kubernetes", &format!("{place}.env[{at}].valueFrom.configMapKeyRef"));
+                self.name(Kind::ConfigMap, &key.name, field);
+            }
+            self.secrets.extend(from.secret_key_ref.iter().map(|key| key.name.clone()));
+        }
+        for (at, from) in container.env_from.iter().flatten().enumerate() {
+            if let Some(map) = from.config_map_ref.as_ref().filter(|map| map.optional != Some(true)) {
+                let field = self.field("kubernetes", &format!("{place}.envFrom[{at}].configMapRef"));
+                self.name(Kind::ConfigMap, &map.name, field);
+            }
+            self.secrets.extend(from.secret_ref.iter().map(|secret| secret.name.clone()));
+        }
+    }
+}
+
+/// What a pod asks for, what it may use, and what some container of it leaves unsaid. What runs before the program has its own time, so
+/// the larger counts; a sidecar among that runs on.
+fn amounts(pod: &PodSpec) -> (Amounts, Amounts, BTreeSet<&'static str>) {
+    let (mut requests, mut limits, mut unsaid) = (Amounts::new(), Amounts::new(), BTreeSet::new());
+    let inits = pod.init_containers.iter().flatten();
+    let (sidecars, before): (Vec<_>, Vec<_>) =
+        inits.partition(|one| one.restart_policy.as_deref() == Some("Always"));
+    for container in pod.containers.iter().chain(sidecars) {
+        let (wanted, allowed) = of_container(container, &mut unsaid);
+        add(&mut requests, wanted);
+        add(&mut limits, allowed);
+    }
+    for container in before {
+        let (wanted, allowed) = of_container(container, &mut unsaid);
+        raise(&mut requests, wanted);
+        raise(&mut limits, allowed);
+    }
+    (requests, limits, unsaid)
+}
+
+fn of_container(container: &Container, unsaid: &mut BTreeSet<&'static str>) -> (Amounts, Amounts) {
+    let read = |amounts: Option<&BTreeMap<String, Quantity>>| -> Amounts {
+        let amounts = amounts.into_iter().flatten();
+        amounts.filter_map(|(name, amount)| Some((name.clone(), quantity::parse(&amount.0)?))).collect()
+    };
+    let resources = container.resources.as_ref();
+    let limits = read(resources.and_then(|resources| resources.limits.as_ref()));
+    // What is limited and not asked for is asked for as far as it is limited.
+    let mut requests = limits.clone();
+    requests.extend(read(resources.and_then(|resources| resources.requests.as_ref())));
+    for (amounts, names) in
+        [(&requests, ["requests.cpu", "requests.memory"]), (&limits, ["limits.cpu", "limits.memory"])]
+    {
+        let missing =
+            ["cpu", "memory"].into_iter().zip(names).filter(|(name, _)| !amounts.contains_key(*name));
+        unsaid.extend(missing.map(|(_, name)| name));
+    }
+    (requests, limits)
+}
+
+fn add(sum: &mut Amounts, more: Amounts) {
+    for (name, amount) in more {
+        *sum.entry(name).or_default() += amount;
+    }
+}
+
+fn raise(sum: &mut Amounts, other: Amounts) {
+    for (name, amount) in other {
+        let sum = sum.entry(name).or_default();
+        *sum = sum.max(amount);
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/wants.rs"]
+mod tests;

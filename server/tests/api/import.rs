@@ -176,7 +176,7 @@ async fn every_refusal_names_the_place_in_the_manifest() {
         ("no YAML", body("a: [1", json!({}))),
         ("two documents", body(&format!("{MANIFEST}\n---\n{MANIFEST}"), json!({}))),
         ("another kind", body("apiVersion: batch/v1\nkind: Job\n", json!({}))),
-        ("a RayJob", body("apiVersion: ray.io/v1\nkind: RayJob\n", json!({}))),
+        ("an empty RayJob", body("apiVersion: ray.io/v1\nkind: RayJob\n", json!({}))),
         ("the local cluster", body(MANIFEST, json!({ "cluster": "local" }))),
         (
             "another namespace",

@@ -115,14 +115,17 @@ async fn create(State(preview): State<Preview>, request: Request) -> Response {
     };
     let fields = sample::fields(&bytes);
     let Scope { console, caller } = &preview.scope;
-    let posted = match console.site(caller).await.map(|site| answer(fields.clone(), &site)) {
-        Ok(Answer::Create(draft)) => match console.create(caller, &draft, None).await {
+    let site = match console.site(caller).await {
+        Ok(site) => site,
+        Err(error) => return error.to_string().into_response(),
+    };
+    let posted = match answer(fields.clone(), &site) {
+        Answer::Create(draft) => match console.create(caller, &draft, None).await {
             Ok(id) => return Redirect::to(&paths::job(&id)).into_response(),
-            Err(AppError::Invalid { errors }) => refused(fields, errors),
+            Err(AppError::Invalid { errors }) => refused(fields, errors, &site),
             Err(error) => return error.to_string().into_response(),
         },
-        Ok(Answer::ShowAgain(posted)) => posted,
-        Err(error) => return error.to_string().into_response(),
+        Answer::ShowAgain(posted) => posted,
     };
     render(&preview, Request::from_parts(parts, Body::empty()), Some(posted)).await
 }

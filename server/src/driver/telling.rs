@@ -165,7 +165,7 @@ mod tests {
             unreachable!()
         }
 
-        async fn delete(&self, _: &TaskId, _: JobKind, _: bool) -> Result<(), ClusterError> {
+        async fn delete(&self, _: &TaskId, _: JobKind, _: bool) -> Result<Option<String>, ClusterError> {
             unreachable!()
         }
 

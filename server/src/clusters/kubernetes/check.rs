@@ -59,7 +59,8 @@ async fn within(limit: Duration, hands: &Hands, world: &World, spec: &JobSpec) -
         return vec![Finding::whole(Fit::NotChecked, text)];
     }
     let asker = Asker { client: hands.client.clone(), wants: &wants, limit, until: now + limit };
-    let named = stream::iter(&wants.named).map(|named| asker.named(named)).buffered(AT_A_TIME);
+    let named: Vec<_> = wants.named.iter().map(|named| asker.named(named)).collect();
+    let named = stream::iter(named).buffered(AT_A_TIME);
     let (namespace, named, quotas) =
         futures::join!(asker.namespace(), named.collect::<Vec<_>>(), asker.quotas());
     if let Some(missing) = namespace {

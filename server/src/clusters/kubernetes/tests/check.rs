@@ -182,13 +182,14 @@ async fn a_claim_is_looked_at_for_who_can_have_it() {
 
 #[tokio::test]
 async fn a_queue_is_asked_for_where_there_are_queues() {
+    let spec = spec();
     let of_queue = |found: Vec<String>| found.into_iter().find(|one| one.contains("LocalQueue")).unwrap();
-    let without = found(&spec(), |what| match what {
+    let without = found(&spec, |what| match what {
         what if what.contains("kueue") => refusal(404, "NotFound", "404 page not found"),
         what => all_there(what),
     });
     assert!(of_queue(without.await).ends_with("the cluster does not know Kueue."));
-    let stopped = found(&spec(), |what| match what {
+    let stopped = found(&spec, |what| match what {
         what if what.contains("localqueues") => Some((
             200,
             json!({ "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": { "name": "team-a" },

@@ -220,6 +220,13 @@ pub enum Input {
         /// The cluster's words.
         text: String,
     },
+    /// The cluster answered that it does not take the attempt for now. Its creation is tried again.
+    Delayed {
+        /// Which.
+        task_id: TaskId,
+        /// Why.
+        queue: Queue,
+    },
     /// What the cluster shows.
     Observed {
         /// Which attempt.
@@ -498,6 +505,7 @@ pub fn advance(chain: &Chain, input: &Input, now: Time) -> Step {
         Input::Request { request, by } => turn.take_request(request, by),
         Input::Created { task_id } => turn.take_created(task_id),
         Input::Refused { task_id, text } => turn.take_refused(task_id, text),
+        Input::Delayed { task_id, queue } => turn.take_delayed(task_id, queue),
         Input::Observed { task_id, observation } => turn.take_observation(task_id, observation),
         Input::Silent { task_id, replica, since } => {
             turn.take_silence(task_id, replica.as_ref(), Some(*since));

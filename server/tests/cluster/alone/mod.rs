@@ -1,0 +1,5 @@
+//! Tests that need the cluster for themselves.
+
+mod history;
+mod nodes;
+mod parts;

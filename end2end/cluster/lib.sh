@@ -17,6 +17,7 @@ marker=holdfast-test-cluster # a file that says that the folder may be removed
 
 nodes=2
 address=10.99.0.1 # API server, DNS, operator, and whatever runs beside the cluster: the console under test
+second_address=10.99.0.2 # for a second console
 node_address() { printf '10.99.0.%d' $((10 + $1)); }
 
 train_image=localhost/train:1          # the machine's user space: sh, python3, PyTorch

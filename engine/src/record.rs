@@ -202,6 +202,14 @@ pub struct Queue {
     pub nodes: Option<NodeCounts>,
 }
 
+impl Queue {
+    /// One of which nothing but the reason is known.
+    #[must_use]
+    pub const fn of(reason: QueueReason, text: String) -> Self {
+        Self { reason, text, position: None, needs_nodes: None, nodes: None }
+    }
+}
+
 /// What keeps an attempt waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

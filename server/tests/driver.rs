@@ -236,6 +236,20 @@ async fn a_refused_attempt_fails_the_job_and_charges_nothing() {
 }
 
 #[tokio::test]
+async fn an_attempt_that_is_not_taken_yet_waits_in_the_clusters_words_and_is_tried_again() {
+    let world = World::new(Faults { delay: Some("the quota is used up"), ..Faults::default() }, 2).await;
+    let clock = Arc::clone(&world.clock);
+    let waits = move |chain: &engine::chain::Chain| chain.summary(clock.now()).tail == "the quota is used up";
+    let chain = world.until("it says why it waits", waits).await;
+    assert_eq!(chain.summary(world.clock.now()).state, State::Queued);
+    world.cluster.set(Faults::default());
+    world.play(1, 0).await;
+    world.until_state(State::Succeeded).await;
+    assert_eq!(world.cluster.log()[0], format!("create {}", task(1)));
+    assert_eq!(world.driver.status().failed, 0, "a cluster that answers is no failure");
+}
+
+#[tokio::test]
 async fn a_cluster_that_is_away_makes_a_job_unknown_and_never_failed() {
     let world = World::new(Faults { unreachable: true, ..Faults::default() }, 2).await;
     let clock = Arc::clone(&world.clock);

@@ -43,6 +43,7 @@ network() {
   ip link set lo up
   ip link add nodes0 type bridge
   ip address add "$address/24" dev nodes0
+  ip address add "$second_address/24" dev nodes0
   for n in $(seq "$nodes"); do ip address add "$(node_address "$n")/24" dev nodes0; done
   ip link add up0 type veth peer name up1
   ip link set up0 master nodes0

@@ -4,6 +4,7 @@ set -euo pipefail
 
 . "$(dirname "$0")/../lib.sh"
 export PATH="$bin:$debian/usr/bin:$debian/usr/sbin:$PATH"
+unset TMPDIR # whoever starts it may have one that goes before the cluster does
 name="$1"
 n="${name##*-}" # of containerd-N, kubelet-N
 node="$run_dir/node$n"

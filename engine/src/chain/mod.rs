@@ -230,6 +230,13 @@ pub enum Input {
         /// What, and what to do about it.
         text: String,
     },
+    /// The cluster answered that it does not take the attempt for now. Its creation is tried again.
+    Delayed {
+        /// Which.
+        task_id: TaskId,
+        /// Why.
+        queue: Queue,
+    },
     /// What the cluster shows.
     Observed {
         /// Which attempt.
@@ -509,6 +516,7 @@ pub fn advance(chain: &Chain, input: &Input, now: Time) -> Step {
         Input::Created { task_id } => turn.take_created(task_id),
         Input::Refused { task_id, text } => turn.take_refused(task_id, text),
         Input::Kept { task_id, text } => turn.take_kept(task_id, text),
+        Input::Delayed { task_id, queue } => turn.take_delayed(task_id, queue),
         Input::Observed { task_id, observation } => turn.take_observation(task_id, observation),
         Input::Silent { task_id, replica, since } => {
             turn.take_silence(task_id, replica.as_ref(), Some(*since));

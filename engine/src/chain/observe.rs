@@ -52,6 +52,14 @@ impl Turn {
         }
     }
 
+    /// Its creation stays ordered.
+    pub fn take_delayed(&mut self, task: &TaskId, queue: &Queue) {
+        if self.chain.attempt.task_id == *task && matches!(self.chain.attempt.presence, Presence::Ordered) {
+            self.chain.cluster_silent = None;
+            self.take_waiting(queue);
+        }
+    }
+
     pub fn take_observation(&mut self, task: &TaskId, observation: &Observation) {
         if self.chain.attempt.task_id != *task {
             return;

@@ -168,7 +168,7 @@ impl Usage {
 impl Run {
     async fn start(world: &World) -> Self {
         world.component(&["start", "kwok"]);
-        let server = (http_client(), world.url());
+        let server = (http_client(), world.agents_url());
         let simulation = Simulation::start(world.namespace(), server, NODES, EACH).await;
         Self { simulation, audit: Audit::of(world.namespace()), jobs: Vec::new() }
     }

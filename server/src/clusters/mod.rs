@@ -10,7 +10,7 @@ use engine::{
     chain::{Observation, Plan},
     ids::{JobId, NodeName, ReplicaName, TaskId},
     job::{ClusterKind, ClusterTrouble, Finding, JobKind, JobSpec},
-    record::EventRecord,
+    record::{EventRecord, QueueReason},
 };
 use tokio::sync::mpsc;
 
@@ -156,6 +156,14 @@ pub enum ClusterError {
     /// It will never take this attempt.
     #[error("the cluster refused: {text}")]
     Refused {
+        /// Its words.
+        text: String,
+    },
+    /// It does not take this attempt for now; the same may be asked again. Only a creation is answered so.
+    #[error("the cluster does not take it for now: {text}")]
+    Delayed {
+        /// What kind of hindrance it is.
+        reason: QueueReason,
         /// Its words.
         text: String,
     },

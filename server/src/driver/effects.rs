@@ -10,6 +10,7 @@ use std::{sync::Arc, time::Duration};
 use engine::{
     chain::{Chain, Effect, Intent, Observation, Plan},
     ids::{JobId, TaskId},
+    record::Queue,
     time::Time,
 };
 use tokio::sync::{Semaphore, mpsc};
@@ -26,8 +27,8 @@ const LATE: Duration = Duration::from_secs(60);
 const LATE_TIMES: u32 = 10;
 /// The first pause after a failed effect; it doubles up to [`LONGEST_PAUSE_MILLIS`].
 const FIRST_PAUSE_MILLIS: u64 = 250;
-/// The longest pause between two tries, so that a cluster that comes back is used within half a minute.
-const LONGEST_PAUSE_MILLIS: u64 = 30_000;
+/// The longest pause between two tries: a cluster that comes back, or a quota that has room again, is used within this time.
+const LONGEST_PAUSE_MILLIS: u64 = 10_000;
 /// An effect that was taken but whose outcome does not show is asked for again after this time.
 const ASK_AGAIN_MILLIS: u64 = 10_000;
 /// Task ids that are read at a time when a job is forgotten.
@@ -39,6 +40,8 @@ pub(super) enum Outcome {
     Done(Option<String>),
     /// The cluster will never take the attempt.
     Refused(String),
+    /// The cluster does not take the attempt for now; why.
+    Delayed(Queue),
     /// What there is of the attempt.
     Observed(TaskId, Observation),
     /// A person lets go of the attempt, whose cluster is not configured here: it counts as gone.
@@ -269,6 +272,9 @@ async fn limited<T>(
 fn failed(error: CallError) -> Outcome {
     match error {
         CallError::Cluster(ClusterError::Refused { text }) => Outcome::Refused(text),
+        CallError::Cluster(ClusterError::Delayed { reason, text }) => {
+            Outcome::Delayed(Queue::of(reason, text))
+        }
         CallError::Store(error) => Outcome::NotAsked(error),
         CallError::NotLeader => Outcome::NotLeader,
         other => Outcome::Unreachable(other.into()),
@@ -308,8 +314,8 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_their_limit() {
-        let pauses: Vec<_> = [0, 1, 2, 6, 7, 8, u32::MAX].map(pause_millis).into();
-        assert_eq!(pauses, [250, 500, 1_000, 16_000, 30_000, 30_000, 30_000]);
+        let pauses: Vec<_> = [0, 1, 2, 5, 6, u32::MAX].map(pause_millis).into();
+        assert_eq!(pauses, [250, 500, 1_000, 8_000, 10_000, 10_000]);
     }
 
     #[test]

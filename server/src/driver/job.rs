@@ -271,6 +271,14 @@ impl Job {
                 self.heard(&task_id, now, news);
                 news.inputs.push(Input::Refused { task_id, text });
             }
+            (Some(Effect::Create(plan)), Outcome::Delayed(queue)) => {
+                // Whoever waits is told why; the log would say it again with each try.
+                tracing::debug!(job_id = %self.job_id, queue.text, "the cluster does not take an attempt for now");
+                let task_id = plan.task_id.clone();
+                self.next.failed(&Effect::Create(plan), now);
+                self.heard(&task_id, now, news);
+                news.inputs.push(Input::Delayed { task_id, queue });
+            }
             (effect, Outcome::Late) => {
                 self.put_off(None, now, &anyhow::anyhow!("a call has not been answered for long"));
                 self.unheard(effect, news);
@@ -283,7 +291,7 @@ impl Job {
             (effect, Outcome::Refused(text)) => {
                 self.put_off(effect.as_ref(), now, &anyhow::anyhow!("the cluster refused: {text}"));
             }
-            (effect, Outcome::Done(_) | Outcome::Observed(..)) => {
+            (effect, Outcome::Done(_) | Outcome::Delayed(_) | Outcome::Observed(..)) => {
                 self.put_off(
                     effect.as_ref(),
                     now,

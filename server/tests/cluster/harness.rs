@@ -3,15 +3,21 @@
 use std::{
     ffi::OsString,
     fs,
-    path::PathBuf,
+    net::{IpAddr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
+use crate::jobs::last_step;
+
 /// How long a level may take to be reached: pods start in seconds, and an image that cannot be pulled is given up after three minutes.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// The first port of a server. Below those that the kernel gives to connections: a server that is started again needs its own free.
+const FIRST_PORT: u16 = 20_000;
 
 /// The server, its namespace and its data directory.
 pub struct World {
@@ -22,7 +28,13 @@ pub struct World {
     client: reqwest::Client,
     token: String,
     server: Option<Child>,
-    base: String,
+    listen: SocketAddr,
+    /// Where agents find it.
+    agents: String,
+    /// A database that it shares with another server; it has its own, if there is none.
+    database: Option<String>,
+    /// The namespace is another's.
+    guest: bool,
     /// Variables of the next server that is started.
     pub env: Vec<(&'static str, String)>,
     /// `[[cluster]]` tables of the servers that are started from now on, instead of flags for one cluster.
@@ -36,46 +48,111 @@ pub fn http_client() -> reqwest::Client {
     reqwest::Client::new()
 }
 
+/// The addresses at which pods reach what runs beside the cluster.
+fn addresses() -> Vec<IpAddr> {
+    let addresses = std::env::var("HOLDFAST_TEST_CLUSTER_IPS").unwrap();
+    addresses.split(' ').map(|address| address.parse().unwrap()).collect()
+}
+
+/// A port that is free at all of them.
+fn port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(FIRST_PORT);
+    let is_free = |port: &u16| addresses().iter().all(|address| TcpListener::bind((*address, *port)).is_ok());
+    std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed)).find(is_free).unwrap()
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../end2end/cluster").join(name)
+}
+
 impl World {
     /// None where there is no test cluster.
     pub async fn start(name: &str) -> Option<Self> {
+        let mut world = Self::prepare(name, None)?;
+        world.serve().await;
+        Some(world)
+    }
+
+    /// Two servers on one database and behind one name. The first leads.
+    pub async fn start_two(name: &str, database: &str) -> Option<[Self; 2]> {
+        let mut first = Self::prepare(name, Some(database.to_owned()))?;
+        let port = first.listen.port();
+        let addresses = addresses();
+        // The name has both addresses, as that of a Service with two ready pods has.
+        let service = json!({ "name": "servers" });
+        let ports = json!([{ "name": "http", "port": port }]);
+        first.create(&json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": service, "spec": { "clusterIP": "None", "ports": ports },
+        }));
+        first.create(&json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "ports": ports,
+            "metadata": { "name": "servers", "labels": { "kubernetes.io/service-name": "servers" } },
+            "endpoints": [{ "addresses": addresses[..1] }, { "addresses": addresses[1..2] }],
+        }));
+        first.agents = format!("http://servers.{}.svc.cluster.local:{port}", first.namespace);
+        first.serve().await;
+        first.until_log("this server leads").await;
+        let mut second = Self {
+            dir: tempfile::tempdir().unwrap(),
+            namespace: first.namespace.clone(),
+            shared: first.shared.clone(),
+            client: http_client(),
+            token: first.token.clone(),
+            server: None,
+            listen: SocketAddr::new(addresses[1], port),
+            agents: first.agents.clone(),
+            database: first.database.clone(),
+            guest: true,
+            env: Vec::new(),
+            tables: None,
+        };
+        second.take_rights();
+        second.serve().await;
+        Some([first, second])
+    }
+
+    /// All but a server that serves.
+    fn prepare(name: &str, database: Option<String>) -> Option<Self> {
         let Ok(cluster) = std::env::var("HOLDFAST_TEST_CLUSTER") else {
             eprintln!("{name}: not run, there is no test cluster here (make test-cluster)");
             return None;
         };
-        let dir = tempfile::tempdir().unwrap();
-        let namespace = format!("test-{name}");
         let shared = PathBuf::from(cluster).join("shared").join(name);
         // An earlier run on the same cluster left its checkpoints there.
         let _ = fs::remove_dir_all(&shared);
         fs::create_dir_all(&shared).unwrap();
-        let examples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("examples");
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
         for file in ["train.py", "failing.py", "peers.py"] {
-            if examples.join(file).exists() {
-                fs::copy(examples.join(file), shared.join(file)).unwrap();
-            }
+            fs::copy(examples.join(file), shared.join(file)).unwrap();
         }
+        // Agents are told the port before it is served, so it has to be known.
+        let listen = SocketAddr::new(addresses()[0], port());
         let mut world = Self {
-            dir,
-            namespace,
+            dir: tempfile::tempdir().unwrap(),
+            namespace: format!("test-{name}"),
             shared,
             client: http_client(),
             token: String::new(),
             server: None,
-            base: String::new(),
+            listen,
+            agents: format!("http://{listen}"),
+            database,
+            guest: false,
             env: Vec::new(),
             tables: None,
         };
         world.kubectl(&["create", "namespace", &world.namespace.clone()]);
         world.take_rights();
         world.token = world.make_token();
-        world.serve().await;
         Some(world)
     }
 
     fn holdfast(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
         command.env("HOLDFAST_DATA", self.dir.path().join("data")).stdin(Stdio::null());
+        if let Some(database) = &self.database {
+            command.env("HOLDFAST_DATABASE", database);
+        }
         command
     }
 
@@ -85,9 +162,8 @@ impl World {
 
     /// The server has the rights that the chart gives it, and no more.
     fn take_rights(&self) {
-        let script =
-            PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("end2end/cluster/rights");
-        let output = Command::new(script).arg(&self.namespace).arg(self.kubeconfig()).output().unwrap();
+        let output =
+            Command::new(script("rights")).arg(&self.namespace).arg(self.kubeconfig()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
@@ -98,7 +174,7 @@ impl World {
              agent-image = \"localhost/holdfast-agent:1\"\nagent-server-url = {:?}\nallow-host-paths = true\n",
             self.kubeconfig(),
             self.namespace,
-            self.base
+            self.agents
         )
     }
 
@@ -118,7 +194,7 @@ impl World {
                         .into();
                 flags.extend(["--kube-namespace".into(), self.namespace.clone().into()]);
                 flags.extend(["--kubeconfig".into(), self.kubeconfig().into()]);
-                flags.extend(["--agent-server-url".into(), self.base.clone().into()]);
+                flags.extend(["--agent-server-url".into(), self.agents.clone().into()]);
                 flags
             }
         }
@@ -133,17 +209,11 @@ impl World {
 
     /// Starts the server where pods reach it, always at the same address.
     pub async fn serve(&mut self) {
-        let address = std::env::var("HOLDFAST_TEST_CLUSTER_IP").unwrap();
-        if self.base.is_empty() {
-            // Agents are told the port before it is served, so it has to be known.
-            let listener = std::net::TcpListener::bind((address.as_str(), 0)).unwrap();
-            self.base = format!("http://{}", listener.local_addr().unwrap());
-        }
         let log =
             fs::File::options().create(true).append(true).open(self.dir.path().join("server.log")).unwrap();
         let child = self
             .holdfast()
-            .args(["serve", "--listen", self.base.trim_start_matches("http://")])
+            .args(["serve", "--listen", &self.listen.to_string()])
             .args(self.clusters())
             .envs(self.env.drain(..))
             .stderr(log)
@@ -152,11 +222,11 @@ impl World {
             .unwrap();
         self.server = Some(child);
         let begin = Instant::now();
-        while self.client.get(format!("{}/healthz", self.base)).send().await.is_err() {
+        while self.client.get(self.url("/healthz")).send().await.is_err() {
             if !self.is_up() {
                 return; // it died at a failpoint, which is what the test wants to see
             }
-            assert!(begin.elapsed() < PATIENCE, "it does not serve:\n{}", self.log());
+            assert!(begin.elapsed() < PATIENCE, "it does not serve");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -170,7 +240,7 @@ impl World {
     pub async fn until_down(&mut self) {
         let begin = Instant::now();
         while self.is_up() {
-            assert!(begin.elapsed() < PATIENCE, "it lives:\n{}", self.log());
+            assert!(begin.elapsed() < PATIENCE, "it lives");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -191,8 +261,7 @@ impl World {
 
     /// Does something to a part of the cluster: `end2end/cluster/component` says what there is.
     pub fn component(&self, args: &[&str]) {
-        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../end2end/cluster/component");
-        let output = Command::new(script).args(args).output().unwrap();
+        let output = Command::new(script("component")).args(args).output().unwrap();
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
@@ -212,7 +281,7 @@ impl World {
             if output.status.success() && wanted(&answer) {
                 return answer;
             }
-            assert!(begin.elapsed() < PATIENCE, "kubectl {args:?}: {answer}\n{}", self.log());
+            assert!(begin.elapsed() < PATIENCE, "kubectl {args:?}: {answer}");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
@@ -226,6 +295,40 @@ impl World {
         }
     }
 
+    /// Waits until the server has said this.
+    pub async fn until_log(&self, words: &str) {
+        let begin = Instant::now();
+        while !self.log().contains(words) {
+            assert!(begin.elapsed() < PATIENCE, "it did not say: {words}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until the API server is there, both nodes are ready, and the server has heard so.
+    pub async fn until_well(&self) {
+        self.until_answer(&["get", "--raw", "/readyz"], |said| said == "ok").await;
+        self.until_node("n1", "True").await;
+        self.until_node("n2", "True").await;
+        let begin = Instant::now();
+        while self.answer(self.client.get(self.url("/api/v1/nodes"))).await.0 != 200 {
+            assert!(begin.elapsed() < PATIENCE, "the server does not see its cluster");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Waits until a job that trains has made so many more steps.
+    pub async fn until_steps_more(&self, job: &str, more: u64) {
+        let chain = self.read(&format!("/jobs/{job}/chain")).await;
+        let goal = last_step(&chain).unwrap() + more;
+        self.until(job, "training on", |chain| last_step(chain).is_some_and(|step| step >= goal)).await;
+    }
+
+    /// Stops a job and waits until it is.
+    pub async fn stop(&self, job: &str) -> Value {
+        self.post(&format!("/jobs/{job}/stop"), &json!({})).await;
+        self.until_state(job, "stopped").await
+    }
+
     /// Makes an object in this test's namespace.
     pub fn create(&self, object: &Value) {
         let file = self.dir.path().join("object.json");
@@ -233,7 +336,8 @@ impl World {
         self.kubectl(&["-n", &self.namespace, "create", "-f", file.to_str().unwrap()]);
     }
 
-    fn log(&self) -> String {
+    /// What the server said.
+    pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
     }
 
@@ -249,9 +353,9 @@ impl World {
         self.kubectl(&["-n", &self.namespace, "get", what, "-o", &format!("jsonpath={path}")])
     }
 
-    /// Where the server is reached, also by agents.
-    pub fn url(&self) -> &str {
-        &self.base
+    /// Where agents reach the server.
+    pub fn agents_url(&self) -> &str {
+        &self.agents
     }
 
     /// The server's process.
@@ -264,6 +368,10 @@ impl World {
         &self.namespace
     }
 
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.listen)
+    }
+
     async fn answer(&self, request: reqwest::RequestBuilder) -> (u16, Value) {
         let answer = request.bearer_auth(&self.token).timeout(Duration::from_secs(30)).send().await.unwrap();
         let status = answer.status().as_u16();
@@ -273,14 +381,14 @@ impl World {
 
     /// Reads from the REST API.
     pub async fn read(&self, path: &str) -> Value {
-        let (status, value) = self.answer(self.client.get(format!("{}/api/v1{path}", self.base))).await;
+        let (status, value) = self.answer(self.client.get(self.url(&format!("/api/v1{path}")))).await;
         assert_eq!(status, 200, "{path}: {value}");
         value
     }
 
     /// Posts to the REST API.
     pub async fn post(&self, path: &str, body: &Value) -> Value {
-        let request = self.client.post(format!("{}/api/v1{path}", self.base)).json(body);
+        let request = self.client.post(self.url(&format!("/api/v1{path}"))).json(body);
         let (status, value) = self.answer(request).await;
         assert!(status < 300, "{path}: {status} {value}");
         value
@@ -288,12 +396,12 @@ impl World {
 
     /// Deletes by the REST API.
     pub async fn delete(&self, path: &str) -> (u16, Value) {
-        self.answer(self.client.delete(format!("{}/api/v1{path}", self.base))).await
+        self.answer(self.client.delete(self.url(&format!("/api/v1{path}")))).await
     }
 
     /// Posts to the REST API what may be refused.
     pub async fn ask(&self, path: &str, body: &Value) -> (u16, Value) {
-        self.answer(self.client.post(format!("{}/api/v1{path}", self.base)).json(body)).await
+        self.answer(self.client.post(self.url(&format!("/api/v1{path}"))).json(body)).await
     }
 
     /// Creates a job that trains `examples/train.py` on two nodes; `changes` replaces whole fields.
@@ -326,11 +434,11 @@ impl World {
     pub async fn until_read(&self, path: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let begin = Instant::now();
         loop {
-            let (status, found) = self.answer(self.client.get(format!("{}/api/v1{path}", self.base))).await;
+            let (status, found) = self.answer(self.client.get(self.url(&format!("/api/v1{path}")))).await;
             if status == 200 && wanted(&found) {
                 return found;
             }
-            assert!(begin.elapsed() < PATIENCE, "not {what}: {status} {found:#}\n{}", self.log());
+            assert!(begin.elapsed() < PATIENCE, "not {what}: {status} {found:#}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -349,7 +457,7 @@ impl World {
             if left.is_empty() {
                 return;
             }
-            assert!(begin.elapsed() < PATIENCE, "still there: {left}\n{}", self.log());
+            assert!(begin.elapsed() < PATIENCE, "still there: {left}");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
@@ -358,11 +466,17 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         self.kill();
-        // What a failed test left must not disturb the next; the cluster goes with the suite.
-        let _ =
-            Command::new("kubectl").args(["delete", "namespace", &self.namespace, "--wait=false"]).output();
         if std::thread::panicking() {
-            eprintln!("{}", self.log());
+            eprintln!("--- the server at {} said:\n{}", self.listen, self.log());
+        }
+        if self.guest {
+            return;
+        }
+        // What a failed test left must not disturb the next; the cluster goes with the suite.
+        for what in ["validatingwebhookconfiguration", "namespace"] {
+            let _ = Command::new("kubectl")
+                .args(["delete", what, &self.namespace, "--ignore-not-found", "--wait=false"])
+                .output();
         }
     }
 }

@@ -1,6 +1,13 @@
 //! Holdfast on a real Kubernetes: API server, scheduler, two kubelets, the training operator and KubeRay of `end2end/cluster`, real pods.
 //!
-//! `make test-cluster` starts the cluster and runs these within its network; elsewhere there is nothing to test against, and they say so.
+//! `make test-cluster` starts two clusters and runs these within their networks; elsewhere there is nothing to test against, and they
+//! say so. Where a test belongs:
+//!
+//! ```text
+//! shared    keeps to its own namespace: several at once
+//! alone     does something to the cluster itself: one after the other, after those
+//! outage    takes so long that it has the second cluster
+//! ```
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends where it stands")]
 #![expect(
@@ -8,14 +15,13 @@
     reason = "a test says why it did not run, and what the server said when it failed"
 )]
 
-mod clusters;
-mod control;
+mod alone;
+#[path = "../databases/mod.rs"]
+#[expect(dead_code, reason = "other tests have it do more")]
+mod databases;
 mod harness;
-mod manifest;
-mod nodes;
-mod ray;
-mod recovery;
-mod scale;
+mod jobs;
+mod outage;
+mod shared;
 #[path = "../simulated/mod.rs"]
 mod simulated;
-mod story;

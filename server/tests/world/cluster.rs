@@ -17,6 +17,7 @@ use engine::{
     chain::{Observation, ReplicaObservation, ReplicaStatus},
     ids::{JobId, NodeName, TaskId},
     job::{ClusterKind, JobKind, JobSpec},
+    record::QueueReason,
 };
 use server::clusters::{Cluster, ClusterError, Node, Note, Order, Present};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -32,6 +33,8 @@ pub struct Faults {
     pub unreachable: bool,
     /// Attempts are refused with these words.
     pub refuse: Option<&'static str>,
+    /// Attempts are not taken for now, with these words.
+    pub delay: Option<&'static str>,
     /// Removals are taken and not carried out.
     pub slow_removal: bool,
     /// Creations wait for a permit.
@@ -139,6 +142,9 @@ impl Cluster for FileCluster {
         }
         if let Some(text) = faults.refuse {
             return Err(ClusterError::Refused { text: text.to_owned() });
+        }
+        if let Some(text) = faults.delay {
+            return Err(ClusterError::Delayed { reason: QueueReason::Quota, text: text.to_owned() });
         }
         let task = order.plan.task_id.as_str();
         let others = self.live();

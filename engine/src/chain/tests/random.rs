@@ -146,6 +146,9 @@ fn random_input(dice: &mut Dice, world: &World, sequence: &mut u64) -> Input {
         }
         5..=7 => Input::Created { task_id },
         8 if dice.chance(20) => Input::Refused { task_id, text: "no".to_owned() },
+        8 if dice.chance(50) => {
+            Input::Delayed { task_id, queue: Queue::of(QueueReason::Quota, "later".to_owned()) }
+        }
         9..=14 => Input::Observed { task_id, observation: random_observation(dice, world) },
         15 => {
             Input::Silent { task_id, replica: dice.chance(80).then(|| world.name(index)), since: world.now }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::job::JobKind;
+use engine::{job::JobKind, record::QueueReason};
 use kube::core::Status;
 
 use super::{queue, settings::KubernetesSettings};
@@ -65,9 +65,12 @@ impl CallError {
         match &self {
             Self::Api(status) => match refusal(status, kind) {
                 Some(text) => ClusterError::Refused { text },
-                None => self.unreachable(settings, kind, doing),
+                None => ClusterError::Delayed {
+                    reason: hindrance(&status.message),
+                    text: with_advice(self.to_string(), status, kind),
+                },
             },
-            _ => self.unreachable(settings, kind, doing),
+            Self::Transport(_) | Self::TooLong(_) => self.unreachable(settings, kind, doing),
         }
     }
 
@@ -90,6 +93,18 @@ impl CallError {
     }
 }
 
+/// What kind of reason keeps the API server from taking something for now.
+fn hindrance(words: &str) -> QueueReason {
+    if queue::is_quota(words) { QueueReason::Quota } else { QueueReason::Constraints }
+}
+
+fn with_advice(words: String, status: &Status, kind: JobKind) -> String {
+    match advice(status, Some(kind)) {
+        Some(advice) => format!("{words}; {advice}"),
+        None => words,
+    }
+}
+
 /// Why the API server will never take this, in its words and with what to do; none where it may take it later.
 fn refusal(status: &Status, kind: JobKind) -> Option<String> {
     let words = &status.message;
@@ -98,10 +113,7 @@ fn refusal(status: &Status, kind: JobKind) -> Option<String> {
         403 => !queue::is_quota(words),
         _ => false,
     };
-    is_final.then(|| match advice(status, Some(kind)) {
-        Some(advice) => format!("{words}; {advice}"),
-        None => words.clone(),
-    })
+    is_final.then(|| with_advice(words.clone(), status, kind))
 }
 
 /// What to do about an answer about jobs of this kind, or about something else.
@@ -134,6 +146,7 @@ pub(super) fn advice(status: &Status, kind: Option<JobKind>) -> Option<&'static 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clusters::kubernetes::fake::settings;
 
     fn status(code: u16, message: &str) -> Status {
         Status { code, message: message.to_owned(), ..Status::default() }
@@ -177,6 +190,32 @@ mod tests {
                     assert!(text.starts_with(words) && text.contains(part), "{case}: {text}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_not_final_says_why_a_job_waits_and_silence_says_nothing() {
+        let after = |error: CallError| error.of_creation(&settings(), JobKind::PyTorchJob, "creating");
+        let quota = "secrets \"a\" is forbidden: exceeded quota: few, requested: secrets=1";
+        let webhook = "Internal error occurred: failed calling webhook \"v\": context deadline exceeded";
+        for (code, words, want) in [
+            (403, quota, QueueReason::Quota),
+            (500, webhook, QueueReason::Constraints),
+            (503, "apiserver not ready", QueueReason::Constraints),
+        ] {
+            match after(CallError::Api(Box::new(status(code, words)))) {
+                ClusterError::Delayed { reason, text } => {
+                    assert_eq!(reason, want);
+                    assert!(text.contains(words), "{text}");
+                }
+                other => panic!("{words}: {other}"),
+            }
+        }
+        for silence in
+            [CallError::Transport("refused".to_owned()), CallError::TooLong(Duration::from_secs(1))]
+        {
+            let error = after(silence);
+            assert!(matches!(error, ClusterError::Unreachable { .. }), "{error}");
         }
     }
 

@@ -25,6 +25,10 @@ use super::{
 /// after 10, 20, 40, 80 seconds, and a registry's hiccup is over by then.
 pub(super) const START_PATIENCE: Duration = Duration::from_secs(180);
 
+/// How long a container may wait for an image of which its registry says that there is none: the kubelet has asked twice by then, and
+/// one that is just being pushed may be there.
+pub(super) const NO_IMAGE_PATIENCE: Duration = Duration::from_secs(20);
+
 /// A pod and what is remembered of it.
 #[derive(Clone, Debug)]
 pub(super) struct PodKnown {
@@ -272,6 +276,7 @@ fn disrupted(seen: &PodSeen, node: Option<&NodeSeen>) -> Option<EndReason> {
 fn is_final(said: &Said, waited: Duration) -> bool {
     match said.reason.as_str() {
         "ErrImageNeverPull" | "InvalidImageName" => true,
+        "ErrImagePull" | "ImagePullBackOff" if is_no_image(&said.message) => waited >= NO_IMAGE_PATIENCE,
         "ErrImagePull"
         | "ImagePullBackOff"
         | "ImageInspectError"
@@ -283,6 +288,11 @@ fn is_final(said: &Said, waited: Duration) -> bool {
         | "CrashLoopBackOff" => waited >= START_PATIENCE,
         _ => false,
     }
+}
+
+/// Whether the registry was reached and has no such image. One that may only lack a right is not meant: the right may come.
+fn is_no_image(message: &str) -> bool {
+    message.ends_with(": not found") || message.contains("manifest unknown")
 }
 
 #[cfg(test)]

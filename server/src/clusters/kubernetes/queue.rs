@@ -40,7 +40,10 @@ pub(super) fn why(job: &JobSeen, known: &Known, nodes: &Nodes) -> Queue {
             None => plain(QueueReason::Busy, &format!("{} makes its pods", names::operator(job.kind))),
         };
     }
-    plain(QueueReason::Busy, "the scheduler looks for nodes")
+    plain(
+        QueueReason::Busy,
+        "the scheduler has not said anything about its pods yet; if that lasts, see whether it runs",
+    )
 }
 
 /// Whether an API server's refusal is about a quota, which may have room later.
@@ -49,7 +52,7 @@ pub(super) fn is_quota(message: &str) -> bool {
 }
 
 fn plain(reason: QueueReason, text: &str) -> Queue {
-    Queue { reason, text: text.to_owned(), position: None, needs_nodes: None, nodes: None }
+    Queue::of(reason, text.to_owned())
 }
 
 /// The scheduler found no node. Its words count nodes by reason: `0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s)

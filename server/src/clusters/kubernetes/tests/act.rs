@@ -1,3 +1,4 @@
+use engine::record::QueueReason;
 use serde_json::Value;
 
 use super::*;
@@ -38,6 +39,13 @@ fn exists() -> Option<(u16, Value)> {
 fn refused(result: Result<JobSeen, ClusterError>) -> String {
     match result {
         Err(ClusterError::Refused { text }) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn delayed(result: Result<JobSeen, ClusterError>) -> (QueueReason, String) {
+    match result {
+        Err(ClusterError::Delayed { reason, text }) => (reason, text),
         other => panic!("{other:?}"),
     }
 }
@@ -128,14 +136,15 @@ async fn a_quota_or_a_server_that_is_away_is_not_final() {
         what if what.contains("/secrets") => stored(body),
         _ => refusal(403, "Forbidden", "pytorchjobs.kubeflow.org \"a\" is forbidden: exceeded quota: jobs"),
     });
-    assert!(unreachable(quota.create(&order(spec(2))).await).contains("exceeded quota"));
+    let (reason, text) = delayed(quota.create(&order(spec(2))).await);
+    assert!(reason == QueueReason::Quota && text.contains("exceeded quota"), "{text}");
     let (denied, _) =
         hands(|_, _| refusal(403, "Forbidden", "secrets is forbidden: User \"h\" cannot create resource"));
     assert!(refused(denied.create(&order(spec(2))).await).contains("docs/kubernetes.md"));
     for code in [401, 429, 500, 503] {
         let (hands, _) = hands(move |_, _| refusal(code, "", "later"));
-        let text = unreachable(hands.create(&order(spec(2))).await);
-        assert!(text.contains("later") && text.contains("creating an attempt"), "{text}");
+        let (reason, text) = delayed(hands.create(&order(spec(2))).await);
+        assert!(reason == QueueReason::Constraints && text.contains("later"), "{text}");
     }
 }
 

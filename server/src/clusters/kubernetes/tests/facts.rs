@@ -38,7 +38,15 @@ fn disrupted(status: Value, reason: &str) -> Value {
 }
 
 fn waiting(reason: &str, seconds: u64) -> PodKnown {
-    let state = json!({ "waiting": { "reason": reason, "message": "words" } });
+    waiting_with(reason, "words", seconds)
+}
+
+fn no_image(reason: &str, seconds: u64) -> PodKnown {
+    waiting_with(reason, "demo:1: not found", seconds)
+}
+
+fn waiting_with(reason: &str, message: &str, seconds: u64) -> PodKnown {
+    let state = json!({ "waiting": { "reason": reason, "message": message } });
     PodKnown { waited: Duration::from_secs(seconds), ..there(with_main("Pending", state)) }
 }
 
@@ -156,6 +164,16 @@ fn the_end_of_a_pod_is_told_by_its_own_state_and_by_who_took_it_away() {
             ended(StartError(text("ErrImagePull: words"))),
         ),
         (
+            "an image of which the registry knows nothing, asked for once",
+            no_image("ErrImagePull", 19),
+            ReplicaStatus::Pending(Some(text("ErrImagePull: demo:1: not found"))),
+        ),
+        (
+            "an image of which the registry knows nothing, asked for twice",
+            no_image("ImagePullBackOff", 20),
+            ended(StartError(text("ImagePullBackOff: demo:1: not found"))),
+        ),
+        (
             "a Secret that is missing",
             waiting("CreateContainerConfigError", 200),
             ended(StartError(text("CreateContainerConfigError: words"))),
@@ -229,7 +247,10 @@ fn an_attempt_is_placed_once_all_pods_have_nodes_or_any_is_over() {
     };
     let nowhere = || pod("worker-0", "w-1", "", json!({ "phase": "Pending" }));
     let waits = both(pod("master-0", "m-1", "n1", running()), nowhere());
-    assert_eq!(queue_text(&waits), "the scheduler looks for nodes");
+    assert_eq!(
+        queue_text(&waits),
+        "the scheduler has not said anything about its pods yet; if that lasts, see whether it runs"
+    );
 
     let all = both(pod("master-0", "m-1", "n1", running()), pod("worker-0", "w-1", "n2", running()));
     let node = |name: &str| Some(name.to_owned());

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     harness::{World, http_client},
-    recovery::{incidents, last_step, steps_of},
+    jobs::{incidents, last_step, steps_of},
     simulated::{
         Simulation,
         audit::{Audit, Counts, sums},
@@ -39,7 +39,7 @@ fn is_usual(what: &str) -> bool {
 async fn many_jobs_cost_the_api_server_next_to_nothing_and_each_failure_is_decided_once() {
     let Some(world) = World::start("scale").await else { return };
     world.component(&["start", "kwok"]);
-    let server = (http_client(), world.url());
+    let server = (http_client(), world.agents_url());
     let simulation = Simulation::start(world.namespace(), server, NODES, EACH).await;
     let audit = Audit::of(world.namespace());
 

@@ -2,20 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::World;
-
-/// What makes of a job that trains a RayJob of two replicas in basic mode; `more` replaces further fields.
-fn ray(max_task_restarts: u32, more: Value) -> Value {
-    let mut changes = json!({
-        "kind": "rayjob",
-        "image": "localhost/fake-ray:1",
-        "fault_tolerance": { "auto_failover": true, "max_task_restarts": max_task_restarts },
-    });
-    for (field, value) in more.as_object().into_iter().flatten() {
-        changes[field] = value.clone();
-    }
-    changes
-}
+use crate::{harness::World, jobs::ray};
 
 /// The Ray clusters that KubeRay made, also those that are gone.
 fn clusters(world: &World) -> Vec<String> {

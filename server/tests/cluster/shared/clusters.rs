@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::{harness::World, recovery::steps_of};
+use crate::{harness::World, jobs::steps_of};
 
 /// Tables for this machine and for these names on the test cluster.
 fn tables(world: &World, names: &[&str]) -> String {

@@ -1,22 +1,15 @@
 //! Failures of jobs on pods, and what becomes of them.
 
-use serde_json::{Value, json};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
-use crate::harness::World;
-
-pub fn incidents(attempt: &Value) -> &Vec<Value> {
-    attempt["incidents"].as_array().unwrap()
-}
-
-/// Whether a launch of an attempt has made steps; both count from 0.
-pub fn steps_of(chain: &Value, attempt: usize, launch: usize) -> bool {
-    chain["attempts"][attempt]["launches"][launch]["steps"].is_object()
-}
-
-/// The newest step of the newest launch.
-pub fn last_step(chain: &Value) -> Option<u64> {
-    chain["attempts"].as_array()?.last()?["launches"].as_array()?.last()?["steps"]["last"].as_u64()
-}
+use crate::{
+    harness::World,
+    jobs::{incidents, steps_of},
+};
 
 #[tokio::test]
 async fn a_crash_is_restarted_in_the_same_pods_and_its_log_explains_it() {
@@ -55,10 +48,26 @@ async fn a_crash_is_restarted_in_the_same_pods_and_its_log_explains_it() {
     assert_eq!(log["lines"][0]["text"], "done", "{log:#}");
 }
 
+/// A registry that knows no image, where the nodes reach it. It ends with the test.
+async fn empty_registry() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let mut request = [0; 4096];
+            let _ = connection.read(&mut request).await;
+            let answer = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            let _ = connection.write_all(answer).await;
+        }
+    });
+    address.to_string()
+}
+
 #[tokio::test]
 async fn an_image_that_does_not_exist_fails_fast_with_the_kubelets_words() {
     let Some(world) = World::start("no-image").await else { return };
-    let job = world.train("noimage", 10, &[], json!({ "image": "localhost/there-is-no-such-image:1" })).await;
+    let image = format!("{}/there-is-no-such-image:1", empty_registry().await);
+    let job = world.train("noimage", 10, &[], json!({ "image": image })).await;
     let chain = world.until(&job, "explained", |chain| !incidents(&chain["attempts"][0]).is_empty()).await;
     let incident = &incidents(&chain["attempts"][0])[0];
     assert_eq!(incident["failure_type"], "ENV_ERROR", "{incident:#}");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{harness::World, recovery::steps_of};
+use crate::{harness::World, jobs::steps_of};
 
 /// The reasons of our events about an attempt, in order of their times, with their texts.
 fn story(events: &str, task: &str) -> Vec<(String, String)> {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::World,
-    recovery::{incidents, steps_of},
+    jobs::{incidents, steps_of},
 };
 
 /// Gives each node one accelerator, so that two replicas with one each are spread over both.
@@ -101,26 +101,5 @@ async fn a_job_that_gives_way_to_a_more_urgent_pod_comes_back_and_costs_nothing(
     assert_eq!(chain["attempts_total"], 2, "{chain:#}");
     assert_eq!(chain["budgets"]["task_restarts"]["used"], 0, "{chain:#}");
     world.kubectl(&["delete", "priorityclass", "holdfast-test-urgent"]);
-    world.until_nothing_is_left().await;
-}
-
-#[tokio::test]
-async fn a_quota_is_why_a_job_waits_until_it_is_raised() {
-    let Some(world) = World::start("quota").await else { return };
-    let quota = json!({
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": { "name": "few" },
-        "spec": { "hard": { "pods": "1" } },
-    });
-    world.create(&quota);
-    let job = world.train("counted", 20, &[], json!({})).await;
-    let waits = |chain: &Value| chain["attempts"][0]["queue"]["reason"] == "quota";
-    let chain = world.until(&job, "waiting for the quota", waits).await;
-    let text = chain["attempts"][0]["queue"]["text"].as_str().unwrap();
-    assert!(text.contains("exceeded quota: few"), "{text}");
-    world.kubectl(&["-n", "test-quota", "delete", "resourcequota", "few"]);
-    let chain = world.until_state(&job, "succeeded").await;
-    assert_eq!(chain["attempts_total"], 1, "{chain:#}");
     world.until_nothing_is_left().await;
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     harness::World,
-    recovery::{incidents, steps_of},
+    jobs::{incidents, steps_of},
 };
 
 /// A manifest as one finds it: retries left to the operator, a sidecar, an init container, other words for master and worker.

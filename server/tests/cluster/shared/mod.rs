@@ -1,0 +1,10 @@
+//! Tests that keep to their own namespace.
+
+mod admission;
+mod clusters;
+mod control;
+mod leaders;
+mod manifest;
+mod ray;
+mod recovery;
+mod story;

@@ -12,5 +12,6 @@ mod control;
 mod harness;
 mod manifest;
 mod nodes;
+mod queues;
 mod ray;
 mod recovery;

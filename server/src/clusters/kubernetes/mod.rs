@@ -10,10 +10,13 @@
 //! pasted          the same from a pasted object           pure
 //! act, answers    create, delete; what an answer means    calls
 //! watch, world    lists and watches; what they showed     calls, memory
+//! optional        the same of what may not be installed   calls
+//! queues          what queueing systems showed            memory
 //! output          what containers print                   calls, files
 //! seen            the API server's objects -> facts       pure
 //! facts, ray      facts -> what there is                  pure
 //! queue           facts -> why it waits                   pure
+//! kueue, gang     the words of Kueue, of gang schedulers  pure
 //! capacity        facts -> nodes and their slots          pure
 //! ```
 //!
@@ -28,13 +31,17 @@ mod facts;
 #[cfg(test)]
 #[path = "tests/fake.rs"]
 mod fake;
+mod gang;
+mod kueue;
 mod manifest;
 mod names;
+mod optional;
 mod output;
 mod pasted;
 mod pod;
 mod quantity;
 mod queue;
+mod queues;
 mod ray;
 mod seen;
 mod settings;

@@ -59,6 +59,8 @@ struct Fetched {
     complete: bool,
     /// The last try failed, and that was told.
     failing: bool,
+    /// The UID of the pod whose output that is: a job that was suspended gets another of the same name.
+    pod: String,
 }
 
 /// Why an output could not be fetched.
@@ -106,6 +108,9 @@ impl Outputs {
     async fn fetch_after(&self, printing: &Printing, fresh: Duration) -> Result<(), OutputError> {
         let output = self.output(&printing.task, &printing.replica);
         let mut fetched = output.0.lock().await;
+        if fetched.pod != printing.uid {
+            *fetched = Fetched { pod: printing.uid.clone(), ..Fetched::default() };
+        }
         let is_fresh = fetched.at.is_some_and(|at| at.elapsed() < fresh) && !printing.over;
         if fetched.complete || is_fresh {
             return Ok(());
@@ -213,7 +218,8 @@ impl Outputs {
                     (true, true) => RETRY,
                     (_, false) => EACH,
                 };
-                !fetched.complete && fetched.at.is_none_or(|at| at.elapsed() >= pause)
+                fetched.pod != one.uid
+                    || !fetched.complete && fetched.at.is_none_or(|at| at.elapsed() >= pause)
             })
         };
         all.into_iter().filter(is_due).collect()

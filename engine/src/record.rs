@@ -93,7 +93,7 @@ pub enum Substate {
     Diagnosing,
     /// A hang is suspected.
     SuspectedHang,
-    /// No node set can ever take it.
+    /// It waits in vain: no set of nodes, or no quota, can ever hold it, or its queue does not take it.
     Unschedulable,
     /// The cluster or the agents cannot be reached.
     Unknown,
@@ -108,7 +108,7 @@ pub enum AttemptCause {
     Initial,
     /// A failure of the attempt before.
     Failure,
-    /// The attempt before was preempted, drained or suspended; not charged.
+    /// The attempt before was preempted or drained; not charged.
     Preemption,
     /// A person resubmitted it; not charged.
     Manual,
@@ -146,6 +146,15 @@ pub enum LaunchCause {
     Failure,
     /// A hang.
     Hang,
+    /// A queue took the attempt's resources and gave it others later; no failure, not charged.
+    Requeue,
+}
+
+impl LaunchCause {
+    /// It is the answer to a failure.
+    pub const fn is_restart(self) -> bool {
+        matches!(self, Self::Failure | Self::Hang)
+    }
 }
 
 /// One attempt. Key: `task_id`.
@@ -180,7 +189,7 @@ pub struct AttemptRecord {
     pub in_place_restarts: u32,
     /// In-place restarts used after hangs.
     pub hang_restarts: u32,
-    /// Why it waits; none once it has resources.
+    /// Why it waits; none once it runs.
     pub queue: Option<Queue>,
     /// How the exit notification went.
     pub exit_checkpoint: Option<ExitCheckpointRecord>,
@@ -221,12 +230,47 @@ pub enum QueueReason {
     AvoidedNodes,
     /// It fits no set of nodes, ever.
     Unschedulable,
-    /// A quota.
+    /// A quota has no room for it now.
     Quota,
-    /// Suspended by the queue.
+    /// It asks for more than its queue's quota can ever give.
+    QuotaTooSmall,
+    /// Its queue does not exist, is stopped or does not take it.
+    Inadmissible,
+    /// Its queue has given it up; a person must let it in again.
+    Deactivated,
+    /// There is quota for it; what is to be checked before it may begin is not done.
+    AdmissionChecks,
+    /// Its queue took its resources and will give it others.
+    Requeued,
+    /// Its pods start together or not at all, and there is no room for all of them.
+    Gang,
+    /// It is suspended on the cluster, by its queue or by hand.
     Suspended,
     /// Taints, selectors or other constraints.
     Constraints,
+    /// It has its nodes, and its containers wait for their turn.
+    Starting,
+    /// It has its nodes, and something keeps its containers from starting.
+    Blocked,
+}
+
+impl QueueReason {
+    /// It waits in vain until a person does something about the job, the queue or the cluster.
+    pub const fn is_in_vain(self) -> bool {
+        match self {
+            Self::Unschedulable | Self::QuotaTooSmall | Self::Inadmissible | Self::Deactivated => true,
+            Self::Busy
+            | Self::AvoidedNodes
+            | Self::Quota
+            | Self::AdmissionChecks
+            | Self::Requeued
+            | Self::Gang
+            | Self::Suspended
+            | Self::Constraints
+            | Self::Starting
+            | Self::Blocked => false,
+        }
+    }
 }
 
 /// Nodes of a cluster; busy + avoided + free = total.

@@ -1,7 +1,9 @@
 //! The retry chain: attempts on a rail, launches as boxes inside them. Nested ordered lists; lines are decoration.
 
 use engine::{
-    record::{Action, AttemptCause, Budget, IncidentRecord, LaunchRecord, QueueReason, State, Used},
+    record::{
+        Action, AttemptCause, Budget, IncidentRecord, LaunchCause, LaunchRecord, QueueReason, State, Used,
+    },
     time::Time,
 };
 use leptos::prelude::*;
@@ -83,7 +85,7 @@ impl Context<'_> {
         let (tone, ..) = of_state(a.state);
         let newest = a.number == self.chain.attempts_total;
         let hop = self.hop_after(view);
-        let queue = a.queue.as_ref().filter(|_| a.started_at.is_none() && !a.state.is_terminal());
+        let queue = a.queue.as_ref().filter(|_| !a.state.is_terminal());
         let times = match (a.submitted_at, a.ended_at) {
             (Some(from), Some(to)) => {
                 format!(
@@ -133,7 +135,7 @@ impl Context<'_> {
                     {(newest && a.number > 1).then(|| view! { <Tag text="newest" /> })} <StateBadge state=a.state />
                     <span class="ml-auto text-ink-3 max-sm:ml-0 max-sm:w-full">{times}</span>
                 </div>
-                {(!view.launches.is_empty() && queue.is_none()).then(|| self.launches(view))}
+                {(!view.launches.is_empty()).then(|| self.launches(view))}
                 {queue.map(why_queued)}
                 {a.exit_checkpoint.as_ref().map(|exit| {
                     let step = exit.step.map(|step| format!(" at step {}", format::count(step))).unwrap_or_default();
@@ -200,6 +202,8 @@ impl Context<'_> {
                 <div class="min-w-0 flex-1 rounded-md border border-edge bg-raised px-2.5 pt-[7px] pb-[9px]">
                     <p class="flex flex-wrap items-baseline gap-x-2">
                         <b>{format!("Launch {}", launch.number)}</b>
+                        {(launch.cause == LaunchCause::Requeue)
+                            .then(|| view! { <span class="text-xs text-ink-3">"after its queue took the resources back; not charged"</span> })}
                         <span class="ml-auto text-xs text-ink-3">{times}</span>
                     </p>
                     <p class="flex flex-wrap items-baseline gap-x-2">
@@ -395,18 +399,15 @@ fn why_queued(queue: &engine::record::Queue) -> AnyView {
         format!(" It needs {}, {} free.", format::plural(u64::from(needs), "node", "nodes"), nodes.free)
     });
     let position = queue.position.map(|p| format!(" Position {p}.")).unwrap_or_default();
-    let short = match queue.reason {
-        QueueReason::Busy => "other jobs have the slots",
-        QueueReason::AvoidedNodes => "it would fit if it did not avoid nodes",
-        QueueReason::Unschedulable => "no set of nodes can ever take it",
-        QueueReason::Quota => "a quota is used up",
-        QueueReason::Suspended => "the queue has suspended it",
-        QueueReason::Constraints => "taints, selectors or other constraints keep it out",
+    let short = story::waits_for(queue.reason);
+    let question = match queue.reason {
+        QueueReason::Starting | QueueReason::Blocked => "Why not running yet: ",
+        _ => "Why still queued: ",
     };
     view! {
         <div class="mt-1.5 rounded-md border border-hair bg-sunken px-2.5 py-2">
             <p>
-                <b>"Why still queued: "</b>
+                <b>{question}</b>
                 {format!("{short}.{numbers}{position}")}
             </p>
             {counted.map(|(_, nodes)| node_squares(nodes))}

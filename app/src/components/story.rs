@@ -6,7 +6,7 @@ use engine::{
     job::{JobSpec, Mode},
     record::{
         Action, AttemptCause, AttemptRecord, AttemptResult, Budget, DecisionRecord, IncidentRecord,
-        LaunchRecord, State, Substate, Used,
+        LaunchRecord, QueueReason, State, Substate, Used,
     },
 };
 
@@ -177,7 +177,9 @@ pub fn must_i_act(job: &JobView, chain: &ChainView) -> Answer {
         (State::Stopping | State::Saving, _) => answer("No", "It is being stopped.".to_owned()),
         // Whether a restart would follow a failure is not the question.
         (_, Some(Substate::Unschedulable)) => {
-            answer("Yes", "As it is it can never start: change what it asks for, or the cluster.".to_owned())
+            let newest = chain.attempts.last().and_then(|view| view.attempt.queue.as_ref());
+            let reason = newest.map_or(QueueReason::Unschedulable, |queue| queue.reason);
+            answer("Yes", format!("As it is it can never start: {}.", waits_for(reason)))
         }
         (_, Some(Substate::Unknown)) => answer(
             "Perhaps",
@@ -187,6 +189,26 @@ pub fn must_i_act(job: &JobView, chain: &ChainView) -> Answer {
             let (word, text) = next_failure(job, chain);
             answer(word, text)
         }
+    }
+}
+
+/// What keeps an attempt waiting, in a few words.
+pub const fn waits_for(reason: QueueReason) -> &'static str {
+    match reason {
+        QueueReason::Busy => "other jobs have the slots",
+        QueueReason::AvoidedNodes => "it would fit if it did not avoid nodes",
+        QueueReason::Unschedulable => "no set of nodes can ever take it",
+        QueueReason::Quota => "a quota is used up",
+        QueueReason::QuotaTooSmall => "it asks for more than its queue's quota can ever give",
+        QueueReason::Inadmissible => "its queue does not take it",
+        QueueReason::Deactivated => "its queue has given it up until a person lets it in again",
+        QueueReason::AdmissionChecks => "there is quota for it, and checks come first",
+        QueueReason::Requeued => "its queue took its resources back and gives it others later",
+        QueueReason::Gang => "its pods start together, and there is no room for all",
+        QueueReason::Suspended => "it is suspended on the cluster",
+        QueueReason::Constraints => "taints, selectors or other constraints keep it out",
+        QueueReason::Starting => "its containers wait for their turn",
+        QueueReason::Blocked => "something keeps its containers from starting",
     }
 }
 

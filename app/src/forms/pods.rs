@@ -22,7 +22,7 @@ use super::{
 };
 
 /// The fields of one text.
-const TEXTS: [&str; 7] = [
+const TEXTS: [&str; 10] = [
     name::NAMESPACE,
     name::CPU,
     name::MEMORY,
@@ -30,6 +30,9 @@ const TEXTS: [&str; 7] = [
     name::SHM_SIZE,
     name::PRIORITY_CLASS,
     name::SERVICE_ACCOUNT,
+    name::KUEUE_QUEUE,
+    name::VOLCANO_QUEUE,
+    name::SCHEDULER,
 ];
 /// The fields that hold an entry on each line.
 pub const LISTS: [&str; 6] = [
@@ -189,13 +192,16 @@ pub fn read(typed: &Typed) -> Read {
         service_account: text(name::SERVICE_ACCOUNT),
         pull_secrets: read.list(typed, name::PULL_SECRETS, |line| Ok(line.to_owned())),
         labels: read.labels(typed, name::POD_LABELS),
+        kueue_queue: text(name::KUEUE_QUEUE),
+        volcano_queue: text(name::VOLCANO_QUEUE),
+        scheduler: text(name::SCHEDULER),
         manifest: None,
     };
     read
 }
 
 /// The fields with their texts, in the order of the form.
-pub fn write(options: &PodOptions) -> [(&'static str, String); 13] {
+pub fn write(options: &PodOptions) -> [(&'static str, String); 16] {
     let text = |given: &Option<String>| given.clone().unwrap_or_default();
     [
         (name::CPU, text(&options.cpu)),
@@ -205,6 +211,9 @@ pub fn write(options: &PodOptions) -> [(&'static str, String); 13] {
         (name::NAMESPACE, text(&options.namespace)),
         (name::PRIORITY_CLASS, text(&options.priority_class)),
         (name::SERVICE_ACCOUNT, text(&options.service_account)),
+        (name::KUEUE_QUEUE, text(&options.kueue_queue)),
+        (name::VOLCANO_QUEUE, text(&options.volcano_queue)),
+        (name::SCHEDULER, text(&options.scheduler)),
         (name::PULL_SECRETS, options.pull_secrets.join("\n")),
         (name::NODE_SELECTOR, write_labels(&options.node_selector)),
         (name::TOLERATIONS, lines(&options.tolerations, write_toleration)),

@@ -51,6 +51,12 @@ pub mod name {
     pub const NODE_SELECTOR: &str = "kubernetes.node_selector";
     /// Taints the pods bear, a line each.
     pub const TOLERATIONS: &str = "kubernetes.tolerations";
+    /// LocalQueue of Kueue.
+    pub const KUEUE_QUEUE: &str = "kubernetes.kueue_queue";
+    /// Queue of Volcano.
+    pub const VOLCANO_QUEUE: &str = "kubernetes.volcano_queue";
+    /// Scheduler of the pods.
+    pub const SCHEDULER: &str = "kubernetes.scheduler";
     /// Labels of the job and its pods, a line each.
     pub const POD_LABELS: &str = "kubernetes.labels";
     /// What is mounted, a line each.
@@ -92,7 +98,7 @@ pub mod name {
 }
 
 /// Fields with their labels, in the order of the form.
-pub const LABELS: [(&str, &str); 38] = [
+pub const LABELS: [(&str, &str); 41] = [
     (name::NAME, "Name"),
     (name::MANIFEST, "Manifest"),
     (name::KIND, "Kind"),
@@ -110,6 +116,9 @@ pub const LABELS: [(&str, &str); 38] = [
     (name::NAMESPACE, "Namespace"),
     (name::PRIORITY_CLASS, "Priority class"),
     (name::SERVICE_ACCOUNT, "Service account"),
+    (name::KUEUE_QUEUE, "Kueue queue"),
+    (name::VOLCANO_QUEUE, "Volcano queue"),
+    (name::SCHEDULER, "Scheduler"),
     (name::PULL_SECRETS, "Pull secrets"),
     (name::NODE_SELECTOR, "Node selector"),
     (name::TOLERATIONS, "Tolerations"),

@@ -153,7 +153,7 @@ fn is_none(count: &u32) -> bool {
 pub(super) struct Launch {
     pub number: u32,
     pub cause: LaunchCause,
-    /// When it was ordered to run: at once after an incident, for the first launch once every replica is ready.
+    /// When it was ordered to run: at once after an incident, otherwise once every replica is ready.
     pub ordered_at: Option<Time>,
     pub started_at: Option<Time>,
     /// When that became known, which may be long after it.
@@ -263,6 +263,21 @@ impl Attempt {
         (index < self.replicas.len()).then_some(index)
     }
 
+    /// Waits again, for other resources than it had; a launch that was ordered is over, and none of its replicas is what it was.
+    pub fn requeue(&mut self, history: &History) {
+        if self.launch.ordered_at.is_some() {
+            let number = self.launch.number.saturating_add(1);
+            self.launch = Launch::new(number, LaunchCause::Requeue, None, history);
+        }
+        for replica in &mut self.replicas {
+            // Agents count their reports on.
+            *replica = Replica { taken: replica.taken, ..Replica::default() };
+        }
+        self.stage = Stage::Queued;
+        self.placed_at = None;
+        self.queue = None;
+    }
+
     /// Its processes are wanted: it waits, starts or runs.
     pub fn is_wanted(&self) -> bool {
         matches!(self.stage, Stage::Queued | Stage::Starting | Stage::Running)
@@ -303,7 +318,7 @@ impl Attempt {
     pub fn state(&self) -> State {
         match self.stage {
             Stage::Queued => State::Queued,
-            Stage::Starting if self.launch.number > 0 => State::Recovering,
+            Stage::Starting if self.launch.cause.is_restart() => State::Recovering,
             Stage::Starting => State::Starting,
             Stage::Running => State::Running,
             Stage::Failing(_) => State::Recovering,

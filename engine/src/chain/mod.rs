@@ -143,6 +143,9 @@ pub enum Observation {
     Absent,
     /// It exists and waits for resources.
     Waiting(Queue),
+    /// It exists, and whatever it had was taken back from it, by its queue or by hand: it waits to be let in again. How what is left of
+    /// it ends says nothing about it.
+    Suspended(Queue),
     /// It has its resources.
     Placed {
         /// Every replica that exists or existed.
@@ -163,8 +166,10 @@ pub struct ReplicaObservation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicaStatus {
-    /// Being started; the text is what it waits for, if the cluster says.
+    /// Being started; the text is whose turn it is before, if the cluster says.
     Pending(Option<String>),
+    /// Something keeps it from starting that may end by itself; the text is what the cluster says.
+    Blocked(String),
     /// Its agent or container runs.
     Running,
     /// It is over.

@@ -11,7 +11,7 @@ use crate::{
     failure::Exit,
     ids::{ReplicaName, TaskId},
     policy::Refusal,
-    record::{AttemptResult, EventKind, EventReason, ProofVerdict, Queue, State},
+    record::{AttemptResult, EventKind, EventReason, ProofVerdict, Queue, QueueReason, State},
     time::Time,
     words,
 };
@@ -69,6 +69,11 @@ impl Turn {
             Observation::Absent => self.take_absent(),
             Observation::Waiting(queue) => {
                 self.see();
+                self.take_waiting(queue);
+            }
+            Observation::Suspended(queue) => {
+                self.see();
+                self.take_suspension(&queue.text);
                 self.take_waiting(queue);
             }
             Observation::Placed { replicas } => {
@@ -155,6 +160,64 @@ impl Turn {
         }
     }
 
+    /// What the attempt had was taken back from it: it queues again as what it is.
+    fn take_suspension(&mut self, text: &str) {
+        match &self.chain.attempt.stage {
+            _ if self.is_stopped() => {}
+            Stage::Queued | Stage::Stopping | Stage::Over(_) => {}
+            Stage::Failing(gathering) if gathering.judged.is_some() => self.lose_all(text),
+            // Whatever was seen of it is no failure (R14).
+            Stage::Starting | Stage::Running | Stage::Failing(_) => self.requeue(text),
+        }
+    }
+
+    fn requeue(&mut self, text: &str) {
+        self.end_launch();
+        self.flush_launch();
+        let chain = &mut self.chain;
+        chain.attempt.requeue(&chain.history);
+        self.touch_attempt();
+        let number = self.chain.attempt.number;
+        let taken = format!("Attempt {number} lost its resources: {}", bounded(text));
+        self.event(EventKind::Scheduling, "cluster", &taken);
+        let goes_on = format!("Attempt {number} waits for others; that is no failure and is not charged.");
+        self.event(EventKind::Decision, "holdfast", &goes_on);
+    }
+
+    /// It had failed before: there are no processes any more in which it could be restarted.
+    fn lose_all(&mut self, text: &str) {
+        let attempt = &mut self.chain.attempt;
+        for replica in attempt.replicas.iter_mut().filter(|replica| replica.ended.is_none()) {
+            replica.ended = Some(Ended { exit: None, reason: EndReason::Preempted(bounded(text)) });
+        }
+        attempt.launch.lose_processes(self.now);
+    }
+
+    /// What the containers of an attempt that has its nodes wait for: what keeps one of them from starting, or else whose turn it is.
+    fn take_waiting_containers(&mut self, replicas: &BTreeMap<ReplicaName, ReplicaObservation>) {
+        if self.chain.attempt.stage != Stage::Starting {
+            return;
+        }
+        let blocked = replicas.iter().find_map(|(name, seen)| match &seen.status {
+            ReplicaStatus::Blocked(text) => Some((QueueReason::Blocked, name, text)),
+            _ => None,
+        });
+        let turn = || {
+            replicas.iter().find_map(|(name, seen)| match &seen.status {
+                ReplicaStatus::Pending(Some(text)) => Some((QueueReason::Starting, name, text)),
+                _ => None,
+            })
+        };
+        let queue = blocked.or_else(turn).map(|(reason, name, text)| {
+            let text = bounded(&format!("{name}: {text}"));
+            Queue { reason, text, position: None, needs_nodes: None, nodes: None }
+        });
+        if self.chain.attempt.queue != queue {
+            self.chain.attempt.queue = queue;
+            self.touch_attempt();
+        }
+    }
+
     fn take_placed(&mut self, replicas: &BTreeMap<ReplicaName, ReplicaObservation>) {
         let mut signs = Vec::new();
         let (mut moved, mut gone) = (false, false);
@@ -185,6 +248,7 @@ impl Turn {
         }
         if self.chain.attempt.is_wanted() {
             self.place();
+            self.take_waiting_containers(replicas);
             if moved {
                 self.touch_attempt();
             }
@@ -247,8 +311,11 @@ impl Turn {
             self.chain.cluster_silent = since;
             return;
         };
-        if let Some(index) = self.chain.attempt.replica(name) {
-            self.chain.attempt.replicas[index].silent = since;
+        let attempt = &mut self.chain.attempt;
+        if let Some(index) = attempt.replica(name) {
+            // The agents of an attempt that was taken back are gone with their pods.
+            let is_there = attempt.stage != Stage::Queued || attempt.replicas[index].ready;
+            attempt.replicas[index].silent = since.filter(|_| is_there);
         }
     }
 }

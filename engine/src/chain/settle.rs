@@ -10,7 +10,7 @@ use super::{
 use crate::{
     ledger::Use,
     policy::Refusal,
-    record::{AttemptResult, EventKind, EventReason, State},
+    record::{AttemptResult, EventKind, EventReason, Queue, QueueReason, State},
     time::Time,
     words,
 };
@@ -66,6 +66,7 @@ impl Turn {
     fn run(&mut self) {
         let attempt = &mut self.chain.attempt;
         attempt.stage = Stage::Running;
+        attempt.queue = None;
         let text = format!(
             "Launch {} of attempt {} runs: {}.",
             attempt.launch.number,
@@ -102,8 +103,14 @@ impl Turn {
         let missing = unheard.or_else(|| replicas.iter().position(|replica| !replica.run.started));
         if let Some(replica) = missing.filter(|_| self.now >= due) {
             let name = attempt::name(self.chain.spec.kind, replica);
-            let limit = limits::START_SECONDS;
-            let reason = EndReason::Lost(format!("{name} started no process within {limit} s"));
+            let late = format!("{name} started no process within {} s", limits::START_SECONDS);
+            let reason = match &self.chain.attempt.queue {
+                Some(Queue { reason: QueueReason::Blocked, text, .. }) => {
+                    EndReason::StartError(format!("{late}; {text}"))
+                }
+                Some(queue) => EndReason::Lost(format!("{late}; {}", queue.text)),
+                None => EndReason::Lost(late),
+            };
             self.take_signs(self.now, vec![Sign::Fact { replica, reason }]);
         }
     }
@@ -164,15 +171,14 @@ impl Turn {
     }
 }
 
-/// When a launch must have started everywhere: counted from its order, and before the first order from the moment the attempt had its
-/// resources, since an agent may never be heard at all. None where an agent that was heard is silent now.
+/// When a launch must have started everywhere: counted from its order, and before that from the moment the attempt had its resources,
+/// since an agent may never be heard at all. None where an agent that was heard is silent now.
 fn start_due(chain: &Chain) -> Option<Time> {
     let attempt = &chain.attempt;
     if attempt.stage != Stage::Starting {
         return None;
     }
-    let first = attempt.placed_at.filter(|_| attempt.launch.number == 0);
-    let since = attempt.launch.ordered_at.or(first)?;
+    let since = attempt.launch.ordered_at.or(attempt.placed_at)?;
     let heard = attempt.starting().iter().all(|replica| replica.run.started || replica.silent.is_none());
     heard.then(|| attempt.launch.spare(since.plus_seconds(limits::START_SECONDS)))
 }

@@ -10,7 +10,7 @@ use crate::{
     ids::TaskId,
     ledger::Use,
     policy::Refusal,
-    record::{AttemptCause, Budgets, Diagnostics, QueueReason, State, Substate, Summary, WhyNot},
+    record::{AttemptCause, Budgets, Diagnostics, State, Substate, Summary, WhyNot},
     time::Time,
     words,
 };
@@ -42,12 +42,10 @@ pub(super) fn substate(chain: &Chain, now: Time) -> Option<Substate> {
     }
     match (&chain.course, &attempt.stage) {
         (Course::Next { .. }, _) => Some(Substate::BackOff),
-        (_, Stage::Queued)
-            if attempt.queue.as_ref().is_some_and(|queue| queue.reason == QueueReason::Unschedulable) =>
-        {
+        (_, Stage::Queued) if attempt.queue.as_ref().is_some_and(|queue| queue.reason.is_in_vain()) => {
             Some(Substate::Unschedulable)
         }
-        (_, Stage::Starting) if attempt.launch.number > 0 => Some(Substate::InPlaceRestart),
+        (_, Stage::Starting) if attempt.launch.cause.is_restart() => Some(Substate::InPlaceRestart),
         _ => resubmitted,
     }
 }
@@ -169,7 +167,12 @@ fn tail(chain: &Chain, state: State, now: Time) -> String {
         State::Queued | State::Recovering => waiting_tail(chain, now),
         State::Starting => {
             let ready = attempt.starting().iter().filter(|replica| replica.ready).count();
-            format!("{ready} of {} ready", words::count(chain.spec.starting_replicas(), "replica"))
+            let ready =
+                format!("{ready} of {} ready", words::count(chain.spec.starting_replicas(), "replica"));
+            match &attempt.queue {
+                Some(queue) => format!("{ready}; {}", queue.text),
+                None => ready,
+            }
         }
         State::Running => match (
             chain.history.reached.filter(|_| attempt.launch.progress.last_step().is_some()),
@@ -206,7 +209,7 @@ fn waiting_tail(chain: &Chain, now: Time) -> String {
             }
         }
         (_, Stage::Failing(_)) => "stopping what is left".to_owned(),
-        (_, Stage::Starting) if attempt.launch.number > 0 => {
+        (_, Stage::Starting) if attempt.launch.cause.is_restart() => {
             let standing = standing(chain);
             let used = if attempt.launch.cause == crate::record::LaunchCause::Hang {
                 standing.hang_restarts.unwrap_or(standing.in_place_restarts)

@@ -35,8 +35,17 @@ pub struct PodOptions {
     pub service_account: Option<String>,
     /// Secrets to pull the image with.
     pub pull_secrets: Vec<String>,
-    /// Labels of the job object and its pods, such as the queue's name.
+    /// Labels of the job object and its pods.
     pub labels: BTreeMap<String, String>,
+    /// LocalQueue of Kueue in the namespace that admits the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kueue_queue: Option<String>,
+    /// Queue of Volcano that the job's pods are scheduled in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volcano_queue: Option<String>,
+    /// Scheduler of the pods; absent: `volcano` where a queue of Volcano is named, otherwise the cluster's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<String>,
     /// The object that was pasted; what is read from it is said nowhere else.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]

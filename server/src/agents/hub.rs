@@ -142,7 +142,8 @@ impl Hub {
         let silent = attempt.heard.get(&request.replica).is_none_or(|heard| heard.silent);
         attempt.heard.insert(request.replica.clone(), Heard { at: now, silent });
         if request.replica == ReplicaName::of_index(chain.spec().kind, 0) {
-            attempt.rendezvous.send_if_modified(|rendezvous| rendezvous.learn(request));
+            let launch = chain.launch_number();
+            attempt.rendezvous.send_if_modified(|rendezvous| rendezvous.learn(request, launch));
         } else if let Some(current) = request.current {
             // After a restart of the server any replica can tell where its launch met.
             attempt.rendezvous.send_if_modified(|rendezvous| rendezvous.add(current));
@@ -295,8 +296,8 @@ impl Hub {
 }
 
 impl Rendezvous {
-    /// Takes what the first replica says; true where something changed.
-    fn learn(&mut self, request: &SyncRequest) -> bool {
+    /// Takes what the first replica says; true where something changed. `launch`: the newest of the attempt.
+    fn learn(&mut self, request: &SyncRequest, launch: u32) -> bool {
         let before = self.clone();
         if self.agent_id != request.agent_id {
             // What others told before this agent was first heard stays true; the ports of an earlier agent are gone with it.
@@ -306,7 +307,10 @@ impl Rendezvous {
             self.agent_id.clone_from(&request.agent_id);
         }
         self.address.clone_from(&request.address);
-        for offer in [request.current, request.offer].into_iter().flatten() {
+        // An agent in a pod that was made anew knows of no launch before; its port is for the one to come.
+        let known_to = if request.current.is_none() { launch } else { 0 };
+        let offer = request.offer.map(|offer| PortOffer { launch: offer.launch.max(known_to), ..offer });
+        for offer in [request.current, offer].into_iter().flatten() {
             self.add(offer);
         }
         *self != before

@@ -15,6 +15,7 @@ use engine::{
     failure::{Exit, Phase},
     ids::{NodeName, ReplicaName, TaskId},
     job::{JobDraft, Site},
+    record::{Queue, QueueReason},
     sync::{Desired, PortOffer, Report, ReportBody, SyncReply, SyncRequest},
     time::Time,
 };
@@ -214,6 +215,36 @@ async fn a_hub_that_comes_back_learns_the_port_from_any_replica() {
     let again =
         world.sync(&hub, SyncRequest { offer, ..world.request("master-0", 0, vec![]) }).await.unwrap();
     assert_eq!((again.version, port(&again)), (reply.version, 4242));
+}
+
+#[tokio::test]
+async fn agents_in_pods_that_were_made_anew_meet_in_the_launch_to_come() {
+    let world = World::new().await;
+    let hub = world.hub();
+    let started = || vec![ready(1), report(2, ReportBody::Started)];
+    world.sync(&hub, world.request("worker-0", 0, started())).await.unwrap();
+    world.sync(&hub, SyncRequest { reports: started(), ..world.first(0, 4242) }).await.unwrap();
+    let queue = Queue {
+        reason: QueueReason::Requeued,
+        text: "preempted".to_owned(),
+        position: None,
+        needs_nodes: None,
+        nodes: None,
+    };
+    let observation = Observation::Suspended(queue);
+    let suspended = vec![Input::Observed { task_id: world.task.clone(), observation }];
+    world.one.input(&world.one.job, suspended).await.unwrap();
+    // They know of no launch before, and of no report.
+    let anew = |request: SyncRequest| SyncRequest {
+        agent_id: format!("another-{}", request.replica),
+        reports: vec![ready(3)],
+        ..request
+    };
+    let held = world.sync(&hub, anew(world.request("worker-0", 0, vec![]))).await.unwrap();
+    assert_eq!(held.desired, Desired::Wait);
+    let reply = world.sync(&hub, anew(world.first(0, 4343))).await.unwrap();
+    let Desired::Run { launch } = &reply.desired else { panic!("{reply:?}") };
+    assert_eq!((launch.number, launch.master_port), (1, 4343));
 }
 
 #[tokio::test]

@@ -386,6 +386,13 @@ impl World {
         value
     }
 
+    /// A page as the server draws it.
+    pub async fn page(&self, path: &str) -> String {
+        let (status, page) = self.answer(self.client.get(format!("{}{path}", self.base))).await;
+        assert_eq!(status, 200, "{path}: {page}");
+        page.as_str().unwrap_or_default().to_owned()
+    }
+
     /// Posts to the REST API.
     pub async fn post(&self, path: &str, body: &Value) -> Value {
         let request = self.client.post(self.url(&format!("/api/v1{path}"))).json(body);

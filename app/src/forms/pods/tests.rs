@@ -267,7 +267,7 @@ prop_compose! {
         tolerations in tolerations(),
         pull_secrets in prop::collection::vec(name_of(), 0..3),
         secrets in prop::collection::btree_map("[A-S][A-Z_]{0,5}9", (name_of(), "[-A-Za-z0-9_]{1,4}"), 0..4),
-        names in prop::collection::vec(prop::option::of(name_of()), 3),
+        names in prop::collection::vec(prop::option::of(name_of()), 6),
         sizes in prop::collection::vec(prop::option::of(prop::sample::select(vec!["64Gi", "1e9", "1.5Gi"])), 2),
         cpu in prop::option::of(prop::sample::select(vec!["4", "500m", "1e3", "0.5"])),
     ) -> PodOptions {
@@ -276,6 +276,9 @@ prop_compose! {
             namespace: names[0].clone(),
             priority_class: names[1].clone(),
             service_account: names[2].clone(),
+            kueue_queue: names[3].clone(),
+            volcano_queue: names[4].clone(),
+            scheduler: names[5].clone(),
             memory: sizes[0].map(str::to_owned),
             shm_size: sizes[1].map(str::to_owned),
             cpu: cpu.map(str::to_owned),

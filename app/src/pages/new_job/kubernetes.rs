@@ -131,10 +131,13 @@ pub fn PodResources(form: FormState) -> impl IntoView {
                 <Text form field=name::NAMESPACE mono=true hint=move || move || form.cluster().map(namespaces)/>
                 <Text form field=name::PRIORITY_CLASS mono=true hint=|| "a PriorityClass; empty: the cluster's default"/>
                 <Text form field=name::SERVICE_ACCOUNT mono=true hint=|| "a ServiceAccount of the namespace; empty: its default"/>
+                <Text form field=name::KUEUE_QUEUE mono=true hint=|| "a LocalQueue of the namespace that admits the job; empty: none"/>
+                <Text form field=name::VOLCANO_QUEUE mono=true hint=|| "a queue of Volcano, which then schedules the pods; empty: none"/>
+                <Text form field=name::SCHEDULER mono=true hint=|| "of the pods; empty: the cluster's, or volcano with a queue of it"/>
                 <Lines form field=name::PULL_SECRETS hint=|| "Secrets to pull the image with, a name on each line"/>
                 <Lines form field=name::NODE_SELECTOR hint=|| "key=value, one a line; a node must have them all"/>
                 <Lines form field=name::TOLERATIONS hint=|| "key=value:NoSchedule, one a line; without =value any, without :effect all; * is every key"/>
-                <Lines form field=name::POD_LABELS hint=|| "key=value, one a line, such as kueue.x-k8s.io/queue-name=team-a"/>
+                <Lines form field=name::POD_LABELS hint=|| "key=value, one a line, such as team=speech"/>
             </div>
         </div>
     }

@@ -5,4 +5,5 @@ mod people;
 mod random;
 mod ray;
 mod recovery;
+mod suspended;
 mod watching;

@@ -99,8 +99,15 @@ fn random_reason(dice: &mut Dice) -> EndReason {
 }
 
 fn random_observation(dice: &mut Dice, world: &World) -> Observation {
-    match dice.roll(10) {
+    match dice.roll(11) {
         0..=2 => Observation::Absent,
+        10 => Observation::Suspended(Queue {
+            reason: QueueReason::Requeued,
+            text: "others come first".to_owned(),
+            position: None,
+            needs_nodes: None,
+            nodes: None,
+        }),
         3 => Observation::Waiting(Queue {
             reason: dice.pick(&[QueueReason::Busy, QueueReason::Unschedulable]),
             text: "busy".to_owned(),
@@ -116,6 +123,12 @@ fn random_observation(dice: &mut Dice, world: &World) -> Observation {
                     let status = if dice.chance(8) {
                         let exit = dice.pick(&[None, Some(Exit::Code(0)), Some(Exit::Code(1))]);
                         ReplicaStatus::Ended { exit, reason: random_reason(dice) }
+                    } else if dice.chance(8) {
+                        dice.pick(&[
+                            ReplicaStatus::Pending(None),
+                            ReplicaStatus::Pending(Some("waits for the master".to_owned())),
+                            ReplicaStatus::Blocked("no such volume".to_owned()),
+                        ])
                     } else {
                         ReplicaStatus::Running
                     };

@@ -21,10 +21,14 @@ const SHM_DIR: &str = "/dev/shm";
 /// `app.kubernetes.io/name` or `kueue.x-k8s.io/queue-name`, are people's.
 const RESERVED_DOMAINS: [&str; 5] =
     ["holdfast.dev", "kubernetes.io", "k8s.io", "training.kubeflow.org", "ray.io"];
+/// The label that [`PodOptions::kueue_queue`] becomes.
+const KUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 const NAME_RULE: &str =
     "must be 1 to 253 of a-z, 0-9, - and ., with a letter or digit at both ends, as Kubernetes names it";
+const QUEUE_RULE: &str =
+    "must be 1 to 63 of a-z, 0-9, - and ., with a letter or digit at both ends, as Kubernetes names it";
 const KEY_RULE: &str = "must be up to 63 letters, digits, -, _ and ., with a letter or digit at both ends; a domain and / may stand before it";
 const VALUE_RULE: &str =
     "must be empty or up to 63 letters, digits, -, _ and ., with a letter or digit at both ends";
@@ -46,6 +50,7 @@ impl PodOptions {
                 options.resources(check);
                 options.placement(check);
                 options.names(cluster, check);
+                options.queues(check);
                 options.secrets(env, check);
                 options.volumes(cluster.is_some_and(|cluster| cluster.allows_host_paths), check);
             }
@@ -65,6 +70,9 @@ impl PodOptions {
             shm_size: text(&self.shm_size),
             priority_class: text(&self.priority_class),
             service_account: text(&self.service_account),
+            kueue_queue: text(&self.kueue_queue),
+            volcano_queue: text(&self.volcano_queue),
+            scheduler: text(&self.scheduler),
             ..self.clone()
         }
     }
@@ -94,6 +102,9 @@ impl PodOptions {
             service_account,
             pull_secrets,
             labels,
+            kueue_queue,
+            volcano_queue,
+            scheduler,
             manifest,
         } = self;
         [
@@ -110,6 +121,9 @@ impl PodOptions {
             ("kubernetes.service_account", service_account.is_some()),
             ("kubernetes.pull_secrets", !pull_secrets.is_empty()),
             ("kubernetes.labels", !labels.is_empty()),
+            ("kubernetes.kueue_queue", kueue_queue.is_some()),
+            ("kubernetes.volcano_queue", volcano_queue.is_some()),
+            ("kubernetes.scheduler", scheduler.is_some()),
             ("kubernetes.manifest", manifest.is_some()),
         ]
         .into_iter()
@@ -168,6 +182,24 @@ impl PodOptions {
         at_most("kubernetes.pull_secrets", self.pull_secrets.len(), limits::PULL_SECRETS, "names", check);
         for (at, name) in self.pull_secrets.iter().enumerate() {
             check.must(&format!("kubernetes.pull_secrets[{at}]"), names::is_dns_subdomain(name), NAME_RULE);
+        }
+    }
+
+    fn queues(&self, check: &mut Checker) {
+        // Both are written into labels of the job.
+        for (field, name) in
+            [("kubernetes.kueue_queue", &self.kueue_queue), ("kubernetes.volcano_queue", &self.volcano_queue)]
+        {
+            if let Some(name) = name {
+                let is_good = names::is_dns_subdomain(name) && names::is_label_value(name);
+                check.must(field, is_good, QUEUE_RULE);
+            }
+        }
+        if self.kueue_queue.is_some() && self.labels.contains_key(KUEUE_LABEL) {
+            check.refuse("kubernetes.kueue_queue", "is also set in the labels; keep one of them");
+        }
+        if let Some(name) = &self.scheduler {
+            check.must("kubernetes.scheduler", names::is_dns_subdomain(name), NAME_RULE);
         }
     }
 

@@ -17,7 +17,9 @@ use engine::{
 };
 
 use super::{
-    queue, ray,
+    queue,
+    queues::InQueue,
+    ray,
     seen::{ContainerSeen, JobSeen, NodeSeen, Phase, PodSeen, Said},
 };
 
@@ -37,6 +39,10 @@ pub(super) struct PodKnown {
     pub gone: bool,
     /// How long it has been waiting for the same trouble, by our clock.
     pub waited: Duration,
+    /// It went, or goes, because the job was suspended: how it ends says nothing about the attempt.
+    pub withdrawn: bool,
+    /// What the kubelet says of making its containers, and for how long it has said so again and again.
+    pub making: Option<(Said, Duration)>,
 }
 
 /// All that is known of an attempt.
@@ -47,6 +53,15 @@ pub(super) struct Known {
     pub pods: Vec<PodKnown>,
     /// Why the operator could not make a pod.
     pub trouble: Option<String>,
+    /// What queueing systems say of the job.
+    pub queued: InQueue,
+}
+
+impl Known {
+    /// The pods that tell how the attempt is.
+    pub(super) fn telling(&self) -> impl Iterator<Item = &PodKnown> {
+        self.pods.iter().filter(|pod| !pod.withdrawn)
+    }
 }
 
 /// Nodes by name.
@@ -54,15 +69,19 @@ pub(super) type Nodes = BTreeMap<NodeName, NodeSeen>;
 
 /// What there is of an attempt.
 pub(super) fn observe(known: &Known, nodes: &Nodes) -> Observation {
-    let Known { job, pods, .. } = known;
-    if job.is_none() && pods.iter().all(|pod| pod.gone) {
+    let job = &known.job;
+    if job.is_none() && known.pods.iter().all(|pod| pod.gone) {
         return Observation::Absent;
     }
-    let suspended = job.as_ref().is_some_and(|job| job.is("Suspended"));
+    let pods: Vec<_> = known.telling().collect();
+    let pods = pods.as_slice();
+    if let Some(job) = job.as_ref().filter(|job| pods.is_empty() && job.is("Suspended")) {
+        return Observation::Suspended(queue::why(job, known, nodes));
+    }
     let kind = job.as_ref().map(|job| job.kind).or_else(|| pods.first().map(|pod| pod.seen.kind));
     let mut replicas = match kind.unwrap_or(JobKind::PyTorchJob) {
-        JobKind::PyTorchJob => pytorch(pods, nodes, suspended, job.as_ref()),
-        JobKind::RayJob => ray::replicas(pods, nodes, suspended, job.as_ref()),
+        JobKind::PyTorchJob => pytorch(pods, nodes, job.as_ref()),
+        JobKind::RayJob => ray::replicas(pods, nodes, job.as_ref()),
     };
     let Some(job) = job else { return Observation::Placed { replicas } };
     let placed = replicas.values().filter(|one| one.node.is_some()).count();
@@ -79,15 +98,14 @@ pub(super) fn observe(known: &Known, nodes: &Nodes) -> Observation {
 
 /// The replicas of a PyTorchJob.
 fn pytorch(
-    pods: &[PodKnown],
+    pods: &[&PodKnown],
     nodes: &Nodes,
-    suspended: bool,
     job: Option<&JobSeen>,
 ) -> BTreeMap<ReplicaName, ReplicaObservation> {
     let mut replicas = BTreeMap::new();
     for pod in pods {
         let Some(name) = pod.seen.replica.clone() else { continue };
-        let status = status(pod, nodes, suspended);
+        let status = status(pod, nodes);
         put(&mut replicas, name, ReplicaObservation { node: pod.seen.node.clone(), status });
     }
     let Some(job) = job else { return replicas };
@@ -129,10 +147,10 @@ fn ended(reason: EndReason) -> ReplicaStatus {
 }
 
 /// How a pod's program is.
-pub(super) fn status(pod: &PodKnown, nodes: &Nodes, suspended: bool) -> ReplicaStatus {
+pub(super) fn status(pod: &PodKnown, nodes: &Nodes) -> ReplicaStatus {
     let seen = &pod.seen;
     let node = seen.node.as_ref().and_then(|name| nodes.get(name));
-    let taken = || taken_away(seen, node, suspended);
+    let taken = || taken_away(seen, node);
     if let ContainerSeen::Ended { code, said } = &seen.main {
         return of_exit(seen, *code, said, taken);
     }
@@ -155,12 +173,14 @@ pub(super) fn status(pod: &PodKnown, nodes: &Nodes, suspended: bool) -> ReplicaS
         let words = seen.disruption.as_ref().map_or_else(String::new, |said| format!(" ({})", said.message));
         return ended(EndReason::NodeLost(format!("{name} is not heard{words}")));
     }
-    if let Some(said) = seen.waiting().filter(|said| is_final(said, pod.waited)) {
-        return ended(EndReason::StartError(said.text()));
+    if seen.main == ContainerSeen::Running {
+        return ReplicaStatus::Running;
     }
-    match &seen.main {
-        ContainerSeen::Running => ReplicaStatus::Running,
-        _ => ReplicaStatus::Pending(seen.waiting().map(Said::text).or_else(|| turn_of(seen))),
+    let making = pod.making.as_ref().filter(|_| seen.is_being_made());
+    match seen.waiting().map(|said| (said, pod.waited)).or(making.map(|(said, waited)| (said, *waited))) {
+        Some((said, waited)) if is_final(said, waited) => ended(EndReason::StartError(said.text())),
+        Some((said, _)) => ReplicaStatus::Blocked(said.text()),
+        None => ReplicaStatus::Pending(turn_of(seen)),
     }
 }
 
@@ -234,20 +254,17 @@ fn of_failure(seen: &PodSeen, taken: impl Fn() -> EndReason) -> ReplicaStatus {
 }
 
 /// Why a pod was taken away from its program.
-pub(super) fn taken_from(pod: &PodKnown, nodes: &Nodes, suspended: bool) -> EndReason {
+pub(super) fn taken_from(pod: &PodKnown, nodes: &Nodes) -> EndReason {
     let node = pod.seen.node.as_ref().and_then(|name| nodes.get(name));
-    taken_away(&pod.seen, node, suspended)
+    taken_away(&pod.seen, node)
 }
 
-fn taken_away(seen: &PodSeen, node: Option<&NodeSeen>, suspended: bool) -> EndReason {
+fn taken_away(seen: &PodSeen, node: Option<&NodeSeen>) -> EndReason {
     if let Some(reason) = disrupted(seen, node) {
         return reason;
     }
     if seen.said.reason == "Evicted" {
         return EndReason::Evicted(seen.said.message.clone());
-    }
-    if suspended {
-        return EndReason::Preempted("the job was suspended on the cluster".to_owned());
     }
     EndReason::Lost(format!("pod {} was deleted by someone else", seen.name))
 }
@@ -286,6 +303,8 @@ fn is_final(said: &Said, waited: Duration) -> bool {
         | "RunContainerError"
         | "StartError"
         | "CrashLoopBackOff" => waited >= START_PATIENCE,
+        // Volumes may take long, to be let go by another node for instance; what does not exist is not on its way.
+        "FailedMount" => is_missing(&said.message) && waited >= START_PATIENCE,
         _ => false,
     }
 }
@@ -293,6 +312,13 @@ fn is_final(said: &Said, waited: Duration) -> bool {
 /// Whether the registry was reached and has no such image. One that may only lack a right is not meant: the right may come.
 fn is_no_image(message: &str) -> bool {
     message.ends_with(": not found") || message.contains("manifest unknown")
+}
+
+/// Whether a volume cannot be mounted because what it names is not there.
+fn is_missing(message: &str) -> bool {
+    message.contains("not found")
+        || message.contains("non-existent")
+        || message.contains("hostPath type check failed")
 }
 
 #[cfg(test)]

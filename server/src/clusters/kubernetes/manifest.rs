@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::job::JobKind;
+use engine::job::{JobKind, PodOptions};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     ResourceExt,
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{
-    names, pasted,
+    gang, kueue, names, pasted,
     pod::{self, Part},
     settings::KubernetesSettings,
 };
@@ -64,6 +64,7 @@ pub(super) fn of(order: &Order, settings: &KubernetesSettings) -> Result<Manifes
         let avoid: Vec<_> = plan.avoid.iter().map(|node| node.as_str()).collect();
         annotations.insert(names::AVOIDED.to_owned(), avoid.join(","));
     }
+    labels.extend(queue_labels(&spec.kubernetes, spec.kind));
     let mut job = DynamicObject::new(name, &names::resource(spec.kind)).within(namespace).data(body);
     *job.labels_mut() = labels;
     *job.annotations_mut() = annotations;
@@ -83,10 +84,27 @@ fn pytorch_job(
     if order.spec.replicas > 1 {
         replica_specs["Worker"] = replica_spec(order.spec.replicas - 1);
     }
-    Ok(json!({
-        "runPolicy": { "backoffLimit": 0, "cleanPodPolicy": "None" },
-        "pytorchReplicaSpecs": replica_specs,
-    }))
+    let mut policy = json!({ "backoffLimit": 0, "cleanPodPolicy": "None" });
+    let options = &order.spec.kubernetes;
+    if let Some(queue) = &options.volcano_queue {
+        // Of the pod group that the operator makes where it is told to use Volcano.
+        policy["schedulingPolicy"] = json!({ "queue": queue });
+        if let Some(class) = &options.priority_class {
+            policy["schedulingPolicy"]["priorityClass"] = json!(class);
+        }
+    }
+    Ok(json!({ "runPolicy": policy, "pytorchReplicaSpecs": replica_specs }))
+}
+
+/// Labels of the job object alone by which a queueing system knows it; its pods are not queued one by one.
+fn queue_labels(options: &PodOptions, kind: JobKind) -> impl Iterator<Item = (String, String)> {
+    let kueue = options.kueue_queue.iter().map(|queue| (kueue::QUEUE.to_owned(), queue.clone()));
+    let volcano = options.volcano_queue.iter().filter(move |_| kind == JobKind::RayJob);
+    let volcano = volcano.flat_map(|queue| {
+        let scheduler = gang::VOLCANO.to_owned();
+        [(gang::RAY_SCHEDULER.to_owned(), scheduler), (gang::RAY_QUEUE.to_owned(), queue.clone())]
+    });
+    kueue.chain(volcano)
 }
 
 /// What a RayJob says beside its metadata: a cluster of its own, and the attempt's task ID as submission ID.

@@ -12,10 +12,13 @@
 //! removal         facts -> what keeps a removed attempt   pure
 //! events          what kubectl tells about an attempt     pure
 //! watch, world    lists and watches; what they showed     calls, memory
+//! optional        the same of what may not be installed   calls
+//! queues          what queueing systems showed            memory
 //! output          what containers print                   calls, files
 //! seen            the API server's objects -> facts       pure
 //! facts, ray      facts -> what there is                  pure
 //! queue           facts -> why it waits                   pure
+//! kueue, gang     the words of Kueue, of gang schedulers  pure
 //! capacity        facts -> nodes and their slots          pure
 //! troubles        what fails -> what to tell people       pure
 //! wants, room     spec -> what it needs, whether it fits  pure
@@ -35,13 +38,17 @@ mod facts;
 #[cfg(test)]
 #[path = "tests/fake.rs"]
 mod fake;
+mod gang;
+mod kueue;
 mod manifest;
 mod names;
+mod optional;
 mod output;
 mod pasted;
 mod pod;
 mod quantity;
 mod queue;
+mod queues;
 mod ray;
 mod removal;
 mod room;

@@ -84,6 +84,8 @@ struct Fetched {
     bytes_per_second: f64,
     /// It was fetched after its container had ended, so nothing more will come.
     complete: bool,
+    /// The UID of the pod whose output that is: a job that was suspended gets another of the same name.
+    pod: String,
     /// Tries that have failed in a row; the first is told.
     failures: u32,
 }
@@ -105,7 +107,8 @@ impl Fetched {
             0 => EACH,
             failures => retry_pause(failures),
         };
-        if self.complete || self.at.is_some_and(|at| now.duration_since(at) < pause) {
+        let is_of_it = self.pod == printing.uid;
+        if is_of_it && (self.complete || self.at.is_some_and(|at| now.duration_since(at) < pause)) {
             return Due::NotYet;
         }
         if is_ending {
@@ -176,6 +179,9 @@ impl Outputs {
     async fn fetch_after(&self, printing: &Printing, fresh: Duration) -> Result<(), OutputError> {
         let output = self.output(&printing.task, &printing.replica);
         let mut fetched = output.0.lock().await;
+        if fetched.pod != printing.uid {
+            *fetched = Fetched { pod: printing.uid.clone(), ..Fetched::default() };
+        }
         let is_fresh = fetched.at.is_some_and(|at| at.elapsed() < fresh) && !printing.over;
         if fetched.complete || is_fresh {
             return Ok(());

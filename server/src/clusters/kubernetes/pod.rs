@@ -15,7 +15,7 @@ use engine::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    names,
+    gang, names,
     seen::container_of,
     settings::{AgentSource, KubernetesSettings},
 };
@@ -106,6 +106,10 @@ pub(super) fn template(
     if !options.node_selector.is_empty() {
         set("nodeSelector", json!(options.node_selector));
     }
+    let volcano = options.volcano_queue.as_ref().map(|_| gang::VOLCANO);
+    if let Some(scheduler) = options.scheduler.as_deref().or(volcano) {
+        set("schedulerName", json!(scheduler));
+    }
     if let Some(class) = &options.priority_class {
         set("priorityClassName", json!(class));
     }
@@ -119,7 +123,11 @@ pub(super) fn template(
         set("imagePullSecrets", json!(names));
     }
     pod.retain(|_, value| !value.is_null());
-    Ok(json!({ "metadata": { "labels": labels }, "spec": pod }))
+    let mut metadata = json!({ "labels": labels });
+    if let Some(queue) = &options.volcano_queue {
+        metadata["annotations"] = json!({ (gang::POD_QUEUE): queue });
+    }
+    Ok(json!({ "metadata": metadata, "spec": pod }))
 }
 
 /// The container that copies the agent. It has limits, as quotas may ask every container for them.

@@ -4,15 +4,19 @@ use engine::record::{NodeCounts, Queue, QueueReason};
 
 use super::{
     facts::{Known, Nodes, PodKnown},
-    names,
+    gang, kueue, names,
     seen::{Amounts, JobSeen},
 };
 
 /// What keeps the attempt from having its resources.
 pub(super) fn why(job: &JobSeen, known: &Known, nodes: &Nodes) -> Queue {
-    let there: Vec<_> = known.pods.iter().filter(|pod| !pod.gone).collect();
     if let Some(message) = job.conditions.get("Suspended") {
-        return plain(QueueReason::Suspended, message);
+        return suspended(job, message, known);
+    }
+    let there: Vec<_> = known.telling().filter(|pod| !pod.gone).collect();
+    let group = known.queued.group.as_ref();
+    if let Some(queue) = group.and_then(|group| gang::why(group, known.queued.group_queue.as_deref())) {
+        return queue;
     }
     let waits_with = |reason: &str| {
         there.iter().find_map(|pod| {
@@ -40,10 +44,26 @@ pub(super) fn why(job: &JobSeen, known: &Known, nodes: &Nodes) -> Queue {
             None => plain(QueueReason::Busy, &format!("{} makes its pods", names::operator(job.kind))),
         };
     }
-    plain(
-        QueueReason::Busy,
-        "the scheduler has not said anything about its pods yet; if that lasts, see whether it runs",
-    )
+    group.and_then(gang::turn).unwrap_or_else(|| {
+        plain(
+            QueueReason::Busy,
+            "the scheduler has not said anything about its pods yet; if that lasts, see whether it runs",
+        )
+    })
+}
+
+/// Kueue suspends what it holds; nobody paused it.
+fn suspended(job: &JobSeen, message: &str, known: &Known) -> Queue {
+    match (&known.queued.workload, &job.queue) {
+        (Some(workload), _) => kueue::why(workload, known.queued.position),
+        (None, Some(queue)) => plain(
+            QueueReason::Suspended,
+            &format!(
+                "it is suspended until Kueue admits it in LocalQueue {queue}, and nothing is known of its Workload; if that lasts, see whether Kueue runs"
+            ),
+        ),
+        (None, None) => plain(QueueReason::Suspended, message),
+    }
 }
 
 /// Whether an API server's refusal is about a quota, which may have room later.
@@ -51,7 +71,7 @@ pub(super) fn is_quota(message: &str) -> bool {
     message.contains("exceeded quota")
 }
 
-fn plain(reason: QueueReason, text: &str) -> Queue {
+pub(super) fn plain(reason: QueueReason, text: &str) -> Queue {
     Queue::of(reason, text.to_owned())
 }
 

@@ -34,6 +34,7 @@ struct RayJob {
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
     ray_cluster_spec: ClusterSpec,
+    suspend: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -71,22 +72,28 @@ struct Status {
     message: String,
 }
 
+const SUSPENDED: (&str, &str) = ("Suspended", "the RayJob is suspended on the cluster");
+
 /// Reads a RayJob into what is the same of all kinds; `seen` has what its metadata says.
 pub(super) fn read(object: &DynamicObject, seen: JobSeen) -> JobSeen {
     let RayJob { spec, status } = serde_json::from_value(object.data.clone()).unwrap_or_default();
     let workers = spec.ray_cluster_spec.worker_group_specs.iter();
     let workers = workers.map(WorkerGroup::pods).fold(0, u32::saturating_add);
     let condition = match status.job_deployment_status.as_str() {
-        "" => None,
         // On its way there its pods go; that is no failure either.
-        "Suspending" | "Suspended" => {
-            Some(("Suspended", "the RayJob is suspended on the cluster".to_owned()))
+        "Suspending" | "Suspended" => Some(SUSPENDED),
+        word if spec.suspend && !matches!(word, "Complete" | "Failed" | "ValidationFailed") => {
+            Some(SUSPENDED)
         }
-        word => Some((word, bounded(status.message.clone()))),
+        "" => None,
+        word => Some((word, status.message.as_str())),
     };
     JobSeen {
         replicas: workers.saturating_add(1),
-        conditions: condition.into_iter().map(|(word, text)| (word.to_owned(), text)).collect(),
+        conditions: condition
+            .into_iter()
+            .map(|(word, text)| (word.to_owned(), bounded(text.to_owned())))
+            .collect(),
         driver: driver(&status),
         submitted: !status.job_status.is_empty(),
         events_of: status.ray_cluster_name,
@@ -138,18 +145,17 @@ fn exit_of(message: &str) -> Option<i64> {
 
 /// The replicas of a Ray cluster. Workers have no numbers of their own: they get them in the order in which they were made.
 pub(super) fn replicas(
-    pods: &[PodKnown],
+    pods: &[&PodKnown],
     nodes: &Nodes,
-    suspended: bool,
     job: Option<&JobSeen>,
 ) -> BTreeMap<ReplicaName, ReplicaObservation> {
     let mut replicas = BTreeMap::new();
     let mut workers = 0;
     for pod in pods {
-        let status = facts::status(pod, nodes, suspended);
+        let status = facts::status(pod, nodes);
         let node = pod.seen.node.clone();
         if let Some(head) = &pod.seen.replica {
-            let status = head_status(pod, status, || facts::taken_from(pod, nodes, suspended));
+            let status = head_status(pod, status, || facts::taken_from(pod, nodes));
             facts::put(&mut replicas, head.clone(), ReplicaObservation { node, status });
         } else if matters(&status, job) {
             workers += 1;
@@ -186,7 +192,7 @@ fn matters(status: &ReplicaStatus, job: Option<&JobSeen>) -> bool {
             job.is_some_and(|job| !job.submitted)
         }
         ReplicaStatus::Ended { .. } => false,
-        ReplicaStatus::Pending(_) | ReplicaStatus::Running => true,
+        ReplicaStatus::Pending(_) | ReplicaStatus::Blocked(_) | ReplicaStatus::Running => true,
     }
 }
 

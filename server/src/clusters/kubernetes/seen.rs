@@ -13,12 +13,16 @@ use kube::{ResourceExt, core::DynamicObject};
 use serde::Deserialize;
 
 use super::{
+    kueue,
     names::{self, CONTAINER, RAY_CONTAINER},
     quantity, ray,
 };
 
 /// Longest message that is kept of each object.
 const MESSAGE_CHARS: usize = 1_000;
+
+/// Reasons of events about pods whose containers cannot be made yet; nothing in the pod's status says so.
+pub(super) const START_TROUBLES: [&str; 3] = ["FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"];
 
 /// Amounts by resource name.
 pub(super) type Amounts = BTreeMap<String, f64>;
@@ -42,6 +46,8 @@ pub(super) struct JobSeen {
     pub submitted: bool,
     /// What events about its pods are about: the UID of a PyTorchJob, the name of a RayJob's cluster.
     pub events_of: String,
+    /// The LocalQueue of Kueue that it names.
+    pub queue: Option<String>,
 }
 
 impl JobSeen {
@@ -63,6 +69,7 @@ impl JobSeen {
             driver: None,
             submitted: false,
             events_of: String::new(),
+            queue: object.labels().get(kueue::QUEUE).cloned(),
         };
         Some(match kind {
             JobKind::PyTorchJob => seen.pytorch(object),
@@ -78,12 +85,16 @@ impl JobSeen {
             count(&specs.master).saturating_add(count(&specs.worker))
         };
         let conditions = data.status.conditions.into_iter().filter(|condition| condition.status == "True");
-        Self {
-            replicas: count(&data.spec.replicas),
-            conditions: conditions.map(|condition| (condition.kind, bounded(condition.message))).collect(),
-            events_of: self.uid.clone(),
-            ..self
+        let mut conditions: BTreeMap<_, _> =
+            conditions.map(|condition| (condition.kind, bounded(condition.message))).collect();
+        let is_over = ["Succeeded", "Failed"].iter().any(|over| conditions.contains_key(*over));
+        if data.spec.run_policy.suspend && !is_over {
+            // The operator says so only when it has deleted all pods.
+            conditions
+                .entry("Suspended".to_owned())
+                .or_insert_with(|| "the PyTorchJob is suspended on the cluster".to_owned());
         }
+        Self { replicas: count(&data.spec.replicas), conditions, events_of: self.uid.clone(), ..self }
     }
 
     pub(super) fn is(&self, condition: &str) -> bool {
@@ -103,6 +114,14 @@ struct JobData {
 struct JobSpecData {
     #[serde(rename = "pytorchReplicaSpecs")]
     replicas: ReplicaSpecs,
+    #[serde(rename = "runPolicy")]
+    run_policy: RunPolicy,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RunPolicy {
+    suspend: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -124,13 +143,21 @@ struct JobStatusData {
     conditions: Vec<ConditionData>,
 }
 
+/// A condition of a foreign object's status.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct ConditionData {
+pub(super) struct ConditionData {
     #[serde(rename = "type")]
-    kind: String,
-    status: String,
+    pub kind: String,
+    pub status: String,
+    reason: String,
     message: String,
+}
+
+impl ConditionData {
+    pub(super) fn said(&self) -> Said {
+        Said::new(Some(self.reason.clone()), Some(self.message.clone()))
+    }
 }
 
 /// A reason and the words that came with it.
@@ -255,6 +282,17 @@ impl PodSeen {
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
             || matches!(self.main, ContainerSeen::Ended { .. })
+    }
+
+    /// None of its containers was made yet.
+    pub(super) fn is_being_made(&self) -> bool {
+        let is_early = |container: &ContainerSeen| match container {
+            ContainerSeen::Unknown => true,
+            ContainerSeen::Waiting(said) => !is_trouble(said),
+            ContainerSeen::Running | ContainerSeen::Ended { .. } => false,
+        };
+        let init = self.init.iter().map(|(_, container)| container);
+        self.phase == Phase::Pending && init.chain([&self.main]).all(is_early)
     }
 
     /// What keeps it from running that may not end by itself.
@@ -382,6 +420,13 @@ pub(super) fn trouble_of(event: &core::Event) -> Option<(String, String)> {
         _ => return None,
     };
     Some((of, bounded(event.message.clone()?)))
+}
+
+/// Why the kubelet cannot start the containers of a pod, and the pod's UID.
+pub(super) fn start_trouble_of(event: &core::Event) -> Option<(String, Said)> {
+    let reason = event.reason.as_deref().filter(|reason| START_TROUBLES.contains(reason))?;
+    let uid = event.involved_object.uid.clone()?;
+    Some((uid, Said::new(Some(reason.to_owned()), event.message.clone())))
 }
 
 fn task_of(labels: &BTreeMap<String, String>) -> Option<TaskId> {

@@ -21,7 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     answers::{self, CallError},
     client::limited,
-    names,
+    names, optional,
     seen::{self, JobSeen, NodeSeen, PodSeen},
     settings::KubernetesSettings,
     world::{Watched, World},
@@ -64,6 +64,7 @@ pub(super) fn begin(
         tasks: tasks.clone(),
         lists: Arc::clone(&lists),
     };
+    optional::begin(client, settings, &any, keeper);
     for namespace in &settings.namespaces {
         for kind in names::KINDS {
             let api = Api::namespaced_with(client.clone(), namespace, &names::resource(kind));
@@ -80,6 +81,12 @@ pub(super) fn begin(
         }
         let api = Api::namespaced(client.clone(), namespace);
         keeper().keep(Watched::Pods(namespace.clone()), api, ours.clone(), pods(namespace.clone()));
+        for reason in seen::START_TROUBLES {
+            let api = Api::namespaced(client.clone(), namespace);
+            let about = format!("involvedObject.kind=Pod,reason={reason}");
+            let watched = Watched::PodEvents(reason, namespace.clone());
+            keeper().keep(watched, api, any.clone().fields(&about), pod_events);
+        }
     }
     keeper().keep(Watched::Nodes, Api::all(client.clone()), any, nodes());
 }
@@ -100,7 +107,7 @@ async fn probe(client: Client, world: Arc<World>, stop: CancellationToken) {
 }
 
 /// Notes how a watch does; a failure and its end are said aloud once.
-fn note(world: &World, watched: &Watched, outcome: Result<bool, String>) {
+pub(super) fn note(world: &World, watched: &Watched, outcome: Result<bool, String>) {
     match outcome {
         Ok(complete) => {
             if world.heard(watched, complete) {
@@ -190,12 +197,29 @@ fn events(world: &World, event: Event<CoreEvent>) {
     }
 }
 
+fn pod_events(world: &World, event: Event<CoreEvent>) {
+    if let Event::InitApply(event) | Event::Apply(event) = event
+        && let Some((uid, said)) = seen::start_trouble_of(&event)
+    {
+        world.set_making(uid, said, event.resource_version().unwrap_or_default(), Instant::now());
+    }
+}
+
 /// Keeps one watch going.
-struct Keeper {
-    world: Arc<World>,
-    stop: CancellationToken,
-    tasks: TaskTracker,
-    lists: Arc<Semaphore>,
+pub(super) struct Keeper {
+    pub world: Arc<World>,
+    pub stop: CancellationToken,
+    pub tasks: TaskTracker,
+    /// Room for lists.
+    pub lists: Arc<Semaphore>,
+}
+
+/// How following a watch ended.
+pub(super) struct Followed {
+    /// There was a full list.
+    pub synced: bool,
+    /// The cluster does not know such objects.
+    pub absent: bool,
 }
 
 impl Keeper {
@@ -209,30 +233,46 @@ impl Keeper {
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
         self.tasks.clone().spawn(async move {
-            let mut pause = FIRST_PAUSE;
-            loop {
-                let followed = self.follow(&watched, watcher(api.clone(), config.clone()), &mut take);
-                tokio::select! {
-                    () = self.stop.cancelled() => return,
-                    synced = followed => pause = if synced { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) },
-                }
-                tokio::select! {
-                    () = self.stop.cancelled() => return,
-                    () = tokio::time::sleep(clock::spread(pause)) => {}
-                }
+            let going = async { self.keep_while(&watched, &api, &config, &mut take, |_| true).await };
+            tokio::select! {
+                () = self.stop.cancelled() => {}
+                () = going => {}
             }
         });
     }
 
-    /// Follows one watch until it fails or has lasted long; answers whether there was a full list.
+    /// Follows a watch again and again, as long as `wanted` says so of how it ended.
+    pub(super) async fn keep_while<K>(
+        &self,
+        watched: &Watched,
+        api: &Api<K>,
+        config: &watcher::Config,
+        take: &mut (impl FnMut(&World, Event<K>) + Send),
+        wanted: impl Fn(&Followed) -> bool + Send,
+    ) where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let followed = self.follow(watched, watcher(api.clone(), config.clone()), take).await;
+            if !wanted(&followed) {
+                return;
+            }
+            pause = if followed.synced { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+            tokio::time::sleep(clock::spread(pause)).await;
+        }
+    }
+
+    /// Follows one watch until it fails or has lasted long.
     async fn follow<K: Debug>(
         &self,
         watched: &Watched,
         events: impl futures::Stream<Item = watcher::Result<Event<K>>>,
         take: &mut impl FnMut(&World, Event<K>),
-    ) -> bool {
+    ) -> Followed {
         let mut events = pin!(events);
         let mut synced = false;
+        let ended = |synced| Followed { synced, absent: false };
         // Given back with the end of the list. The semaphore is never closed.
         let mut place = self.lists.acquire().await.ok();
         let relist = tokio::time::sleep(clock::spread(RELIST));
@@ -241,11 +281,11 @@ impl Keeper {
             let late = async { if synced { pending().await } else { tokio::time::sleep(LIST).await } };
             let event = tokio::select! {
                 event = events.next() => event,
-                () = &mut relist => return synced,
+                () = &mut relist => return ended(synced),
                 () = late => {
                     let words = format!("no list came within {} s", LIST.as_secs());
                     note(&self.world, watched, Err(words));
-                    return synced;
+                    return ended(synced);
                 }
             };
             match event {
@@ -259,10 +299,13 @@ impl Keeper {
                     note(&self.world, watched, Ok(complete));
                 }
                 Some(Err(error)) => {
-                    note(&self.world, watched, Err(words(error, watched)));
-                    return synced;
+                    let absent = is_absent(&error);
+                    if !(absent && matches!(watched, Watched::Queueing(..))) {
+                        note(&self.world, watched, Err(words(error, watched)));
+                    }
+                    return Followed { synced, absent };
                 }
-                None => return synced,
+                None => return ended(synced),
             }
         }
     }
@@ -272,7 +315,12 @@ impl Keeper {
 fn words(error: watcher::Error, watched: &Watched) -> String {
     let kind = match watched {
         Watched::Jobs(kind, _) => Some(*kind),
-        Watched::Server | Watched::Pods(_) | Watched::Events(..) | Watched::Nodes => None,
+        Watched::Server
+        | Watched::Pods(_)
+        | Watched::Events(..)
+        | Watched::PodEvents(..)
+        | Watched::Nodes
+        | Watched::Queueing(..) => None,
     };
     match error {
         watcher::Error::InitialListFailed(error)
@@ -283,7 +331,19 @@ fn words(error: watcher::Error, watched: &Watched) -> String {
     }
 }
 
-fn said(error: CallError, kind: Option<JobKind>) -> String {
+/// Whether the cluster does not know what is watched.
+fn is_absent(error: &watcher::Error) -> bool {
+    let status = match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status,
+        _ => return false,
+    };
+    status.code == 404
+}
+
+pub(super) fn said(error: CallError, kind: Option<JobKind>) -> String {
     let advice = match &error {
         CallError::Api(status) => answers::advice(status, kind),
         _ => None,

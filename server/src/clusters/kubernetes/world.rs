@@ -18,6 +18,7 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{
     facts::{Known, Nodes, PodKnown},
     names,
+    queues::Queues,
     seen::{ContainerSeen, JobSeen, NodeSeen, PodSeen, Said},
 };
 
@@ -27,6 +28,11 @@ const FAILING: Duration = Duration::from_secs(15);
 const PODS: usize = 2_048;
 /// Troubles that are remembered of jobs that are not known yet. Other people's jobs have troubles too, and are never known.
 const EARLY_TROUBLES: usize = 1_024;
+/// A kubelet says again at least so often that it cannot make a container: it tries after two minutes at most. What it does not say any
+/// more is over, though the container may not run yet as its image is pulled.
+const SAID_AGAIN: Duration = Duration::from_secs(150);
+/// Pods for which a kubelet's trouble is remembered.
+const TROUBLES: usize = 4_096;
 
 /// What is watched.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,8 +45,12 @@ pub(super) enum Watched {
     Pods(String),
     /// Events of a namespace about a kind of jobs. Only words come from them, so nothing waits for this watch.
     Events(JobKind, String),
+    /// Events of a namespace about pods, with this reason. Likewise.
+    PodEvents(&'static str, String),
     /// The nodes. Likewise.
     Nodes,
+    /// Objects of a queueing system, of a namespace or of the cluster. Likewise; many clusters have none.
+    Queueing(&'static str, Option<String>),
 }
 
 impl std::fmt::Display for Watched {
@@ -54,7 +64,10 @@ impl std::fmt::Display for Watched {
             Self::Events(kind, namespace) => {
                 write!(f, "events about {}s of namespace {namespace}", names::resource(*kind).kind)
             }
+            Self::PodEvents(reason, namespace) => write!(f, "events {reason} of namespace {namespace}"),
             Self::Nodes => f.write_str("nodes"),
+            Self::Queueing(what, Some(namespace)) => write!(f, "{what} of namespace {namespace}"),
+            Self::Queueing(what, None) => f.write_str(what),
         }
     }
 }
@@ -81,8 +94,19 @@ struct PodEntry {
     seen: PodSeen,
     namespace: String,
     gone: bool,
+    /// It went, or goes, because the job was suspended.
+    withdrawn: bool,
     /// The trouble it waits in, and since when.
     waits: Option<(Said, Instant)>,
+}
+
+/// What a kubelet said of making a pod's containers.
+struct Making {
+    said: Said,
+    /// The version of the event, which changes each time that it says so.
+    version: String,
+    since: Instant,
+    last: Instant,
 }
 
 #[derive(Default)]
@@ -96,6 +120,9 @@ struct State {
     /// Why operators could not make pods, by what those events are about. As many as jobs, and some that came before theirs.
     troubles: BTreeMap<String, String>,
     early: BTreeMap<String, String>,
+    /// What kubelets say of making the containers of pods, by their UID.
+    making: BTreeMap<String, Making>,
+    queues: Queues,
     health: BTreeMap<Watched, Health>,
 }
 
@@ -106,6 +133,8 @@ pub(super) struct Printing {
     pub replica: ReplicaName,
     pub namespace: String,
     pub pod: String,
+    /// The pod's UID.
+    pub uid: String,
     pub container: String,
     /// Its pod is being deleted: soon nothing can be fetched any more.
     pub ending: bool,
@@ -227,12 +256,17 @@ impl World {
         let state = self.state();
         let job = state.jobs.get(task).cloned();
         let trouble = job.as_ref().and_then(|job| state.troubles.get(&job.events_of).cloned());
+        let queued = job.as_ref().map(|job| state.queues.of(job)).unwrap_or_default();
+        let lasting = |making: &Making| (making.said.clone(), making.last.duration_since(making.since));
+        let is_said = |making: &&Making| now.duration_since(making.last) < SAID_AGAIN;
         let pods = state.pods.get(task).into_iter().flatten().map(|pod| PodKnown {
             seen: pod.seen.clone(),
             gone: pod.gone,
             waited: pod.waits.as_ref().map_or(Duration::ZERO, |(_, since)| now.duration_since(*since)),
+            withdrawn: pod.withdrawn,
+            making: state.making.get(&pod.seen.uid).filter(is_said).map(lasting),
         });
-        (Known { job, pods: pods.collect(), trouble }, Arc::clone(&state.nodes))
+        (Known { job, pods: pods.collect(), trouble, queued }, Arc::clone(&state.nodes))
     }
 
     /// The job objects that are there, of the lists that are whole and kept up to date.
@@ -270,6 +304,7 @@ impl World {
             return;
         }
         state.set_job(job);
+        state.withdraw(&task);
         drop(state);
         self.hint(&task);
     }
@@ -316,6 +351,7 @@ impl World {
             }
             None => pods.push(PodEntry::new(seen, namespace, now)),
         }
+        state.withdraw(&task);
         drop(state);
         self.hint(&task);
     }
@@ -326,6 +362,8 @@ impl World {
         let pods = state.pods.get_mut(task).into_iter().flatten();
         let Some(pod) = pods.into_iter().find(|pod| pod.seen.uid == uid && !pod.gone) else { return };
         pod.gone = true;
+        state.making.remove(uid);
+        state.withdraw(task);
         state.prune(task);
         drop(state);
         self.hint(task);
@@ -395,6 +433,63 @@ impl World {
             self.hint(&task);
         }
     }
+
+    /// A kubelet could not make the containers of a pod; `version` of the event in which it says so.
+    pub(super) fn set_making(&self, uid: String, mut said: Said, version: String, now: Instant) {
+        let mut state = self.state();
+        if state.making.len() >= TROUBLES && !state.making.contains_key(&uid) {
+            let State { making, pods, .. } = &mut *state;
+            let known: BTreeSet<_> = pods.values().flatten().map(|pod| pod.seen.uid.as_str()).collect();
+            making.retain(|uid, _| known.contains(uid.as_str()));
+            if making.len() >= TROUBLES {
+                return;
+            }
+        }
+        let known = state.making.get(&uid);
+        // A list brings events again that were told before.
+        if known.is_some_and(|known| known.version == version) {
+            return;
+        }
+        let known = known
+            .filter(|known| known.said.reason == said.reason && now.duration_since(known.last) < SAID_AGAIN);
+        let since = known.map_or(now, |known| known.since);
+        let known = known.map(|known| known.said.clone());
+        if let Some(known) = known.as_ref().filter(|_| said.message.starts_with("Unable to attach or mount"))
+        {
+            // What it says now and then of all volumes together, without why.
+            said = known.clone();
+        }
+        let is_news = known.is_none_or(|known| known != said);
+        let pods = state.pods.iter().filter(|(_, pods)| pods.iter().any(|pod| pod.seen.uid == uid));
+        let task = pods.map(|(task, _)| task.clone()).next().filter(|_| is_news);
+        state.making.insert(uid, Making { said, version, since, last: now });
+        drop(state);
+        task.iter().for_each(|task| self.hint(task));
+    }
+
+    /// Changes what is known of queueing systems; `change` answers whose it is about.
+    pub(super) fn change_queues(&self, change: impl FnOnce(&mut Queues) -> Vec<String>) {
+        let mut state = self.state();
+        let owners: BTreeSet<_> = change(&mut state.queues).into_iter().collect();
+        if owners.is_empty() {
+            return;
+        }
+        let of_owner = |job: &&JobSeen| owners.contains(&job.uid) || owners.contains(&job.events_of);
+        let tasks: Vec<_> = state.jobs.values().filter(of_owner).map(|job| job.task.clone()).collect();
+        drop(state);
+        tasks.iter().for_each(|task| self.hint(task));
+    }
+
+    /// Kueue's queues in which jobs of a namespace stand.
+    pub(super) fn queues_of(&self, namespace: &str) -> BTreeSet<String> {
+        let state = self.state();
+        let jobs = state.jobs.values().filter(|job| job.namespace == namespace);
+        let workloads = jobs.filter_map(|job| state.queues.workloads.get(&job.uid));
+        workloads
+            .filter(|seen| seen.is_pending() && !seen.queue.is_empty())
+            .map(|seen| seen.queue.clone())
+            .collect()
+    }
 }
 
 /// Of the pods of one attempt, those whose output can be fetched: the first pod of each replica that runs the program, while it is there
@@ -418,6 +513,7 @@ fn printing(pods: &[PodEntry], nodes: &Nodes) -> Vec<Printing> {
             replica: replica.clone(),
             namespace: pod.namespace.clone(),
             pod: pod.seen.name.clone(),
+            uid: pod.seen.uid.clone(),
             container: pod.seen.container.clone(),
             ending: pod.seen.deleting,
             over: pod.seen.is_over(),
@@ -467,6 +563,20 @@ impl State {
         }
     }
 
+    /// Notes which pods of an attempt go because it is suspended, and forgets those that are gone. Those that are made later are not
+    /// among them.
+    fn withdraw(&mut self, task: &TaskId) {
+        let is_suspended = self.jobs.get(task).is_some_and(|job| job.is("Suspended"));
+        let Some(pods) = self.pods.get_mut(task) else { return };
+        for pod in pods.iter_mut().filter(|_| is_suspended) {
+            pod.withdrawn |= pod.gone || pod.seen.deleting;
+        }
+        pods.retain(|pod| !(pod.gone && pod.withdrawn));
+        if pods.is_empty() {
+            self.pods.remove(task);
+        }
+    }
+
     /// Forgets an attempt of which nothing is left.
     fn prune(&mut self, task: &TaskId) {
         let pods = self.pods.get(task);
@@ -490,7 +600,7 @@ impl State {
 impl PodEntry {
     fn new(seen: PodSeen, namespace: &str, now: Instant) -> Self {
         let waits = seen.waiting().map(|said| (said.clone(), now));
-        Self { seen, namespace: namespace.to_owned(), gone: false, waits }
+        Self { seen, namespace: namespace.to_owned(), gone: false, withdrawn: false, waits }
     }
 
     /// Takes a newer state; answers whether it is news.

@@ -5,6 +5,7 @@ mod clusters;
 mod control;
 mod leaders;
 mod manifest;
+mod queues;
 mod ray;
 mod recovery;
 mod story;

@@ -46,7 +46,8 @@ const EVERYTHING: &str = r#"{
         {}
     ],
     "priority_class": "high", "service_account": "trainer", "pull_secrets": ["registry"],
-    "labels": {"kueue.x-k8s.io/queue-name": "team-a", "app.kubernetes.io/name": "train", "team": "a"}
+    "labels": {"example.org/queue": "team-a", "app.kubernetes.io/name": "train", "team": "a"},
+    "kueue_queue": "team-a", "volcano_queue": "research", "scheduler": "volcano-large"
 }"#;
 
 #[test]
@@ -83,7 +84,10 @@ fn the_local_cluster_uses_none_of_them() {
             "kubernetes.priority_class",
             "kubernetes.service_account",
             "kubernetes.pull_secrets",
-            "kubernetes.labels"
+            "kubernetes.labels",
+            "kubernetes.kueue_queue",
+            "kubernetes.volcano_queue",
+            "kubernetes.scheduler"
         ]
     );
     assert_eq!(
@@ -142,6 +146,12 @@ fn names_and_labels_are_as_kubernetes_takes_them() {
         (format!(r#"{{"namespace": "{long}"}}"#), vec!["kubernetes.namespace must be 1 to 63 of a-z"]),
         (r#"{"accelerator": "gpu"}"#.to_owned(), vec!["kubernetes.accelerator must be a resource of the nodes"]),
         (r#"{"priority_class": "High"}"#.to_owned(), vec!["kubernetes.priority_class must be 1 to 253"]),
+        (r#"{"scheduler": "my scheduler"}"#.to_owned(), vec!["kubernetes.scheduler must be 1 to 253"]),
+        (format!(r#"{{"volcano_queue": "{}"}}"#, "q".repeat(64)), vec!["kubernetes.volcano_queue must be 1 to 63"]),
+        (
+            r#"{"kueue_queue": "A", "labels": {"kueue.x-k8s.io/queue-name": "team-a"}}"#.to_owned(),
+            vec!["kubernetes.kueue_queue must be 1 to 63", "kubernetes.kueue_queue is also set in the labels"],
+        ),
         (r#"{"service_account": "a_b"}"#.to_owned(), vec!["kubernetes.service_account must be 1 to 253"]),
         (
             r#"{"pull_secrets": ["a", "B", "c "]}"#.to_owned(),

@@ -9,7 +9,7 @@ use crate::clusters::kubernetes::{
 const NEVER: Duration = Duration::ZERO;
 
 fn known(seen: PodSeen) -> PodKnown {
-    PodKnown { seen, gone: false, waited: NEVER }
+    PodKnown { seen, gone: false, waited: NEVER, withdrawn: false, making: None }
 }
 
 fn there(status: Value) -> PodKnown {
@@ -156,7 +156,7 @@ fn the_end_of_a_pod_is_told_by_its_own_state_and_by_who_took_it_away() {
         (
             "an image that may come",
             waiting("ImagePullBackOff", 179),
-            ReplicaStatus::Pending(Some(text("ImagePullBackOff: words"))),
+            ReplicaStatus::Blocked(text("ImagePullBackOff: words")),
         ),
         (
             "an image that did not come",
@@ -183,7 +183,7 @@ fn the_end_of_a_pod_is_told_by_its_own_state_and_by_who_took_it_away() {
         ("nothing is said yet", there(json!({ "phase": "Pending" })), ReplicaStatus::Pending(None)),
         ("a phase of a newer cluster", there(json!({ "phase": "Resting" })), ReplicaStatus::Pending(None)),
     ] {
-        assert_eq!(status(&pod, &nodes("True", None), false), want, "{case}");
+        assert_eq!(status(&pod, &nodes("True", None)), want, "{case}");
     }
 }
 
@@ -194,20 +194,19 @@ fn a_node_that_is_not_heard_ends_only_pods_that_were_given_up() {
         matches!(status, ReplicaStatus::Ended { reason: EndReason::NodeLost(_), .. })
     };
     // Nobody but its kubelet could say that the pod ended.
-    assert!(lost(&status(&given_up, &nodes("Unknown", Some("node.kubernetes.io/unreachable")), false)));
-    assert!(lost(&status(&given_up, &Nodes::new(), false)), "nodes may not be listed");
+    assert!(lost(&status(&given_up, &nodes("Unknown", Some("node.kubernetes.io/unreachable")))));
+    assert!(lost(&status(&given_up, &Nodes::new())), "nodes may not be listed");
     // It may come back.
     let unheard = there(running());
     assert_eq!(
-        status(&unheard, &nodes("Unknown", Some("node.kubernetes.io/unreachable")), false),
+        status(&unheard, &nodes("Unknown", Some("node.kubernetes.io/unreachable"))),
         ReplicaStatus::Running
     );
     // It came back and ended the pod.
     let over = deleting(disrupted(terminated("Failed", 143, "Error"), "DeletionByTaintManager"));
-    assert!(lost(&status(&over, &nodes("True", None), false)));
+    assert!(lost(&status(&over, &nodes("True", None))));
     // Somebody's own taint on a node that is well is maintenance.
-    let ReplicaStatus::Ended { reason, .. } =
-        status(&over, &nodes("True", Some("example.org/maintenance")), false)
+    let ReplicaStatus::Ended { reason, .. } = status(&over, &nodes("True", Some("example.org/maintenance")))
     else {
         panic!("it is over")
     };
@@ -220,6 +219,7 @@ fn placed(known: &Known) -> Vec<(String, Option<String>, String)> {
     };
     let word = |status: &ReplicaStatus| match status {
         ReplicaStatus::Pending(_) => "pending".to_owned(),
+        ReplicaStatus::Blocked(_) => "blocked".to_owned(),
         ReplicaStatus::Running => "running".to_owned(),
         ReplicaStatus::Ended { exit, reason } => format!("{exit:?} {reason:?}"),
     };
@@ -244,6 +244,7 @@ fn an_attempt_is_placed_once_all_pods_have_nodes_or_any_is_over() {
         job: Some(job(2, &[CREATED, ("Running", "True", "running")])),
         pods: vec![known(master), known(worker)],
         trouble: None,
+        ..Known::default()
     };
     let nowhere = || pod("worker-0", "w-1", "", json!({ "phase": "Pending" }));
     let waits = both(pod("master-0", "m-1", "n1", running()), nowhere());
@@ -273,6 +274,7 @@ fn a_pod_that_was_made_again_does_not_undo_the_end_of_the_first() {
             known(pod("worker-0", "w-2", "n1", running())),
         ],
         trouble: None,
+        ..Known::default()
     };
     let found = placed(&known);
     assert_eq!(found[1].1.as_deref(), Some("n2"));
@@ -284,7 +286,8 @@ fn a_failed_job_without_a_pod_says_so_of_the_replica() {
     let message = "PyTorchJob demo is failed because 1 Worker replica(s) failed.";
     let failed = job(2, &[CREATED, ("Running", "False", "running"), ("Failed", "True", message)]);
     let master = known(pod("master-0", "m-1", "n1", running()));
-    let found = placed(&Known { job: Some(failed.clone()), pods: vec![master], trouble: None });
+    let found =
+        placed(&Known { job: Some(failed.clone()), pods: vec![master], trouble: None, ..Known::default() });
     assert_eq!(found[0].2, "running");
     assert_eq!((found[1].0.as_str(), &found[1].1), ("worker-0", &None));
     assert!(
@@ -292,19 +295,53 @@ fn a_failed_job_without_a_pod_says_so_of_the_replica() {
         "{found:?}"
     );
     // One that never had any pod was never started.
-    let found = placed(&Known { job: Some(failed), pods: Vec::new(), trouble: None });
+    let found = placed(&Known { job: Some(failed), pods: Vec::new(), trouble: None, ..Known::default() });
     assert!(found[0].2.contains("StartError"), "{found:?}");
 }
 
 #[test]
-fn a_suspended_job_waits_and_what_it_ran_was_preempted() {
-    let suspended = || Some(job(1, &[CREATED, ("Suspended", "True", "PyTorchJob demo is suspended.")]));
-    let waits = Known { job: suspended(), ..Known::default() };
-    assert_eq!(queue_text(&waits), "PyTorchJob demo is suspended.");
-    let mut pod = known(pod("master-0", "m-1", "n1", running()));
-    pod.gone = true;
-    let found = placed(&Known { job: suspended(), pods: vec![pod], trouble: None });
-    assert!(found[0].2.contains("Preempted(\"the job was suspended"), "{found:?}");
+fn a_suspended_job_waits_and_how_its_pods_end_says_nothing() {
+    let message = "PyTorchJob demo is suspended.";
+    let suspended = job(1, &[CREATED, ("Suspended", "True", message)]);
+    let resumed = job(1, &[CREATED, ("Suspended", "False", message)]);
+    let old = PodKnown { withdrawn: true, ..deleting(terminated("Failed", 143, "Error")) };
+    let is_suspended = |pods: &[PodKnown]| {
+        let known = Known { job: Some(suspended.clone()), pods: pods.to_vec(), ..Known::default() };
+        matches!(observe(&known, &Nodes::new()), Observation::Suspended(queue) if queue.text == message)
+    };
+    assert!(is_suspended(&[]));
+    assert!(is_suspended(&[old.clone(), PodKnown { gone: true, ..old.clone() }]));
+    assert!(!is_suspended(&[there(running())]), "its pods are not told to end yet");
+    let known = Known { job: Some(resumed), pods: vec![old.clone()], ..Known::default() };
+    assert_eq!(queue_text(&known), "the training operator makes its pods");
+    // Its object went meanwhile: as long as a pod is there, something is.
+    let known = Known { pods: vec![old], ..Known::default() };
+    assert_eq!(placed(&known), []);
+}
+
+#[test]
+fn what_keeps_containers_from_being_made_is_told_and_what_is_missing_ends_it() {
+    let being_made = |reason: &str, message: &str, seconds: u64| {
+        let said = Said { reason: reason.to_owned(), message: message.to_owned() };
+        let state = json!({ "waiting": { "reason": "ContainerCreating" } });
+        PodKnown { making: Some((said, Duration::from_secs(seconds))), ..there(with_main("Pending", state)) }
+    };
+    let missing = "MountVolume.SetUp failed for volume \"volume-0\" : secret \"data\" not found";
+    let attached = "Multi-Attach error for volume \"pvc-1\" Volume is already used by pod(s) other";
+    let patience = START_PATIENCE.as_secs();
+    for (case, pod, is_over) in [
+        ("not there yet", being_made("FailedMount", missing, patience - 1), false),
+        ("not there", being_made("FailedMount", missing, patience), true),
+        ("still elsewhere", being_made("FailedAttachVolume", attached, 10 * patience), false),
+        ("no address", being_made("FailedCreatePodSandBox", "no IP is available", 10 * patience), false),
+    ] {
+        let text = pod.making.as_ref().unwrap().0.text();
+        let want = if is_over { ended(EndReason::StartError(text)) } else { ReplicaStatus::Blocked(text) };
+        assert_eq!(status(&pod, &Nodes::new()), want, "{case}");
+    }
+    // It was mounted in the end.
+    let pod = PodKnown { making: being_made("FailedMount", missing, patience).making, ..there(running()) };
+    assert_eq!(status(&pod, &Nodes::new()), ReplicaStatus::Running);
 }
 
 #[test]

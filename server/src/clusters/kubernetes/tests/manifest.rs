@@ -61,10 +61,13 @@ fn full() -> Order {
         service_account: Some("trainer".to_owned()),
         pull_secrets: vec!["registry".to_owned()],
         labels: [
-            ("kueue.x-k8s.io/queue-name".to_owned(), "team".to_owned()),
+            ("team".to_owned(), "speech".to_owned()),
             ("holdfast.dev/instance".to_owned(), "forged".to_owned()),
         ]
         .into(),
+        kueue_queue: Some("team".to_owned()),
+        volcano_queue: Some("research".to_owned()),
+        scheduler: None,
         manifest: None,
     };
     let mut order = order(spec);
@@ -99,6 +102,20 @@ fn a_rayjob_that_asks_for_everything() {
     order.spec.fault_tolerance.exit_checkpoint.enabled = false;
     order.spec.command.push("it's $HOME".to_owned());
     insta::assert_json_snapshot!("ray", job_of(&order));
+}
+
+#[test]
+fn a_scheduler_that_is_named_is_taken() {
+    let mut order = full();
+    order.spec.kubernetes.scheduler = Some("volcano-large".to_owned());
+    let scheduler = "/spec/pytorchReplicaSpecs/Master/template/spec/schedulerName";
+    assert_eq!(job_of(&order).pointer(scheduler), Some(&json!("volcano-large")));
+    order.spec.kubernetes =
+        PodOptions { scheduler: order.spec.kubernetes.scheduler, ..PodOptions::default() };
+    let job = job_of(&order);
+    assert_eq!(job.pointer(scheduler), Some(&json!("volcano-large")));
+    assert_eq!(job.pointer("/spec/runPolicy/schedulingPolicy"), None);
+    assert_eq!(job.pointer("/spec/pytorchReplicaSpecs/Master/template/metadata/annotations"), None);
 }
 
 #[test]

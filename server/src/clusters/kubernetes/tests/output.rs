@@ -22,6 +22,7 @@ fn printing(over: bool) -> Printing {
         replica: ReplicaName::new("master-0").unwrap(),
         namespace: "train".to_owned(),
         pod: "demo-master-0".to_owned(),
+        uid: "m-1".to_owned(),
         container: "pytorch".to_owned(),
         ending: false,
         over,
@@ -101,6 +102,20 @@ async fn an_api_server_that_fails_is_named_and_asked_again() {
     assert!(error.contains("demo-master-0") && error.contains("the kubelet is away"), "{error}");
     outputs.fetch(&printing(true)).await.unwrap();
     assert_eq!(lines(&dir), ["one"]);
+}
+
+#[tokio::test]
+async fn a_pod_that_takes_the_place_of_one_that_was_withdrawn_is_fetched_from_its_beginning() {
+    let times = AtomicU32::new(0);
+    let (dir, outputs, _) = outputs(move |_, _| {
+        let text = if times.fetch_add(1, Ordering::Relaxed) == 0 { FIRST } else { SECOND };
+        Some((200, json!(text)))
+    });
+    outputs.fetch(&printing(true)).await.unwrap();
+    let next = Printing { uid: "m-2".to_owned(), ..printing(false) };
+    assert_eq!(outputs.due(vec![next.clone()]).len(), 1);
+    outputs.fetch(&next).await.unwrap();
+    assert_eq!(lines(&dir), ["one", "two"]);
 }
 
 #[tokio::test]

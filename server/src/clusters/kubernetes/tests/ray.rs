@@ -11,7 +11,7 @@ use crate::clusters::kubernetes::{
 };
 
 fn known(seen: PodSeen) -> PodKnown {
-    PodKnown { seen, gone: false, waited: Duration::ZERO }
+    PodKnown { seen, gone: false, waited: Duration::ZERO, withdrawn: false, making: None }
 }
 
 fn gone(seen: PodSeen) -> PodKnown {
@@ -41,7 +41,10 @@ fn nodes() -> Nodes {
 }
 
 fn observe(replicas: u32, status: Value, pods: Vec<PodKnown>) -> Observation {
-    facts::observe(&Known { job: Some(ray_job(replicas, status)), pods, trouble: None }, &nodes())
+    facts::observe(
+        &Known { job: Some(ray_job(replicas, status)), pods, trouble: None, ..Known::default() },
+        &nodes(),
+    )
 }
 
 /// Replica, node and state, as words.
@@ -49,6 +52,7 @@ fn placed(observation: Observation) -> Vec<String> {
     let Observation::Placed { replicas } = observation else { panic!("{observation:?}") };
     let word = |status: &ReplicaStatus| match status {
         ReplicaStatus::Pending(_) => "pending".to_owned(),
+        ReplicaStatus::Blocked(_) => "blocked".to_owned(),
         ReplicaStatus::Running => "running".to_owned(),
         ReplicaStatus::Ended { exit, reason } => format!("{exit:?} {reason:?}"),
     };
@@ -322,12 +326,14 @@ fn a_job_waits_until_all_of_its_cluster_has_nodes() {
 }
 
 #[test]
-fn a_suspended_job_waits_and_its_head_was_preempted_s53() {
+fn a_suspended_job_waits_and_how_its_head_ends_says_nothing_s53() {
     for word in ["Suspending", "Suspended"] {
         let text = "the RayJob is suspended on the cluster";
-        assert_eq!(waiting(observe(2, status(word, "", "", ""), Vec::new())), text);
-        let found = placed(observe(1, status(word, "", "", ""), vec![gone(head(running()))]));
-        assert!(found[0].contains("Preempted"), "{found:?}");
+        let withdrawn = PodKnown { withdrawn: true, ..gone(head(running())) };
+        for pods in [Vec::new(), vec![withdrawn]] {
+            let found = observe(2, status(word, "", "", ""), pods);
+            assert!(matches!(&found, Observation::Suspended(queue) if queue.text == text), "{found:?}");
+        }
     }
 }
 

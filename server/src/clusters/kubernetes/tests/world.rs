@@ -76,6 +76,101 @@ async fn the_last_state_of_a_pod_stays_until_its_attempt_is_gone() {
 }
 
 #[tokio::test]
+async fn pods_that_go_with_a_suspension_say_nothing_and_those_after_it_do() {
+    const SUSPENDED: (&str, &str, &str) = ("Suspended", "True", "suspended");
+    let (world, _hints) = world();
+    let now = Instant::now();
+    sync(&world);
+    let withdrawn = |world: &World| -> Vec<_> {
+        world.known(&task(), now).0.pods.iter().map(|pod| (pod.seen.uid.clone(), pod.withdrawn)).collect()
+    };
+    let going = |uid: &str, status| {
+        let mut seen = pod("master-0", uid, "n1", status);
+        seen.deleting = true;
+        world.set_pod("train", seen, now);
+    };
+    world.set_job(job(1, &[]));
+    set(&world, "a", running(), now);
+    world.set_job(job(1, &[SUSPENDED]));
+    assert_eq!(withdrawn(&world), [("a".to_owned(), false)], "it is not told to end yet");
+    going("a", running());
+    going("a", terminated("Failed", 143, "Error"));
+    assert_eq!(withdrawn(&world), [("a".to_owned(), true)]);
+    // Resumed while the old pod still ends, which is printing until it is gone.
+    world.set_job(job(1, &[]));
+    let printing = |world: &World| world.printing().first().map(|one| one.uid.clone());
+    assert_eq!(printing(&world), Some("a".to_owned()));
+    world.remove_pod(&task(), "a");
+    set(&world, "b", running(), now);
+    assert_eq!(withdrawn(&world), [("b".to_owned(), false)], "what went is forgotten");
+    assert_eq!(printing(&world), Some("b".to_owned()));
+    // A server that begins now sees what is being deleted of a suspended job.
+    let (later, _hints) = super::tests::world();
+    let mut old = pod("master-0", "a", "n1", running());
+    old.deleting = true;
+    later.set_pod("train", old, now);
+    later.set_job(job(1, &[SUSPENDED]));
+    assert_eq!(withdrawn(&later), [("a".to_owned(), true)]);
+}
+
+#[tokio::test]
+async fn what_a_kubelet_says_of_a_pod_is_kept_with_its_beginning() {
+    let (world, mut hints) = world();
+    let now = Instant::now();
+    let said = |message: &str| Said { reason: "FailedMount".to_owned(), message: message.to_owned() };
+    let missing = "secret \"x\" not found";
+    let say = |uid: &str, message: &str, version: &str, seconds: u64| {
+        let at = now + Duration::from_secs(seconds);
+        world.set_making(uid.to_owned(), said(message), version.to_owned(), at);
+    };
+    let known =
+        |seconds: u64| world.known(&task(), now + Duration::from_secs(seconds)).0.pods[0].making.clone();
+    let lasting = |seconds: u64| Some((said(missing), Duration::from_secs(seconds)));
+    set(&world, "a", with_main("Pending", serde_json::json!({})), now);
+    hints.recv().await.unwrap();
+    say("a", missing, "1", 0);
+    assert_eq!(hints.recv().await.unwrap(), task());
+    say("a", "Unable to attach or mount volumes: unmounted volumes=[x]", "7", 100);
+    assert_eq!(known(100), lasting(100), "all volumes together say less");
+    // A list brings what was told before.
+    say("a", missing, "7", 200);
+    assert_eq!(known(249), lasting(100));
+    assert_eq!(known(250), None, "it is not said any more");
+    say("a", missing, "9", 300);
+    assert_eq!(known(300), lasting(0), "once more");
+    // Of somebody else's pod, before it is known or ever.
+    while hints.try_recv().is_ok() {}
+    say("z", "of another", "1", 300);
+    assert!(hints.try_recv().is_err(), "only our own are hinted at");
+}
+
+#[tokio::test]
+async fn news_of_a_queueing_system_hint_at_the_job_that_they_are_about() {
+    use crate::clusters::kubernetes::kueue::WorkloadSeen;
+    let (world, mut hints) = world();
+    world.set_job(job(1, &[]));
+    hints.recv().await.unwrap();
+    let seen = WorkloadSeen {
+        name: "w".to_owned(),
+        queue: "team-a".to_owned(),
+        active: true,
+        ..WorkloadSeen::default()
+    };
+    for owner in ["job-1", "job-of-another"] {
+        let seen = seen.clone();
+        world.change_queues(|queues| queues.workloads.set(owner.to_owned(), "train", owner.to_owned(), seen));
+    }
+    assert_eq!(hints.recv().await.unwrap(), task());
+    assert!(hints.try_recv().is_err());
+    assert_eq!(world.queues_of("train"), ["team-a".to_owned()].into());
+    assert!(world.queues_of("eval").is_empty());
+    world.change_queues(|queues| queues.set_positions("train", [("w".to_owned(), 4)].into()));
+    let (known, _) = world.known(&task(), Instant::now());
+    assert_eq!((known.queued.workload, known.queued.position), (Some(seen), Some(4)));
+    assert_eq!(hints.recv().await.unwrap(), task());
+}
+
+#[tokio::test]
 async fn a_full_list_shows_what_went_unseen() {
     let (world, mut hints) = world();
     let now = Instant::now();

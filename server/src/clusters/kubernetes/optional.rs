@@ -1,0 +1,313 @@
+//! Watches of what a cluster may have beside the operators: Kueue, Volcano, the scheduler plugins. Each begins once the cluster serves
+//! such objects, which is asked again and again as they may be installed later, and ends when they are taken off. Nothing waits for
+//! them: all that comes from them is why a job waits.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use kube::{
+    Api, Client, ResourceExt,
+    core::{ApiResource, DynamicObject, GroupVersionKind},
+    runtime::watcher::{self, Event},
+};
+use serde::Deserialize;
+
+use super::{
+    answers::CallError,
+    client::limited,
+    gang::{self, GroupSeen, Scheduler},
+    kueue::{self, WorkloadSeen},
+    queues::{Owned, Queues},
+    settings::KubernetesSettings,
+    watch::{self, Keeper},
+    world::{Watched, World},
+};
+
+/// How often is asked whether the cluster serves an object that it did not serve.
+const ASK_AGAIN: Duration = Duration::from_secs(20);
+/// How often the places in Kueue's queues are asked for.
+const POSITIONS: Duration = Duration::from_secs(15);
+/// How long one answer about them may take: it is no more than a number on a page.
+const POSITIONS_WAIT: Duration = Duration::from_secs(5);
+/// Queues of a namespace whose places are asked for at a time.
+const QUEUES: usize = 16;
+/// Workloads of a queue that are read; who stands behind them has no number yet.
+const PLACES: u32 = 1_000;
+
+/// An object that a cluster may know.
+struct Optional {
+    /// In words.
+    what: &'static str,
+    group: &'static str,
+    /// The newest first; what is read of them is the same.
+    versions: &'static [&'static str],
+    kind: &'static str,
+}
+
+const WORKLOADS: Optional = Optional {
+    what: "Kueue's Workloads",
+    group: "kueue.x-k8s.io",
+    versions: &["v1beta2", "v1beta1"],
+    kind: "Workload",
+};
+const VOLCANO_GROUPS: Optional = Optional {
+    what: "Volcano's PodGroups",
+    group: "scheduling.volcano.sh",
+    versions: &["v1beta1"],
+    kind: "PodGroup",
+};
+const VOLCANO_QUEUES: Optional = Optional {
+    what: "Volcano's Queues",
+    group: "scheduling.volcano.sh",
+    versions: &["v1beta1"],
+    kind: "Queue",
+};
+const PLUGIN_GROUPS: Optional = Optional {
+    what: "PodGroups of the scheduler plugins",
+    group: "scheduling.x-k8s.io",
+    versions: &["v1alpha1"],
+    kind: "PodGroup",
+};
+/// What Kueue tells on request about its queues.
+const PENDING: Optional = Optional {
+    what: "places in Kueue's queues",
+    group: "visibility.kueue.x-k8s.io",
+    versions: &["v1beta2", "v1beta1"],
+    kind: "PendingWorkloadsSummary",
+};
+
+/// Begins all of them.
+pub(super) fn begin(
+    client: &Client,
+    settings: &KubernetesSettings,
+    config: &watcher::Config,
+    keeper: impl Fn() -> Keeper,
+) {
+    for namespace in &settings.namespaces {
+        let some = Some(namespace.clone());
+        let of_jobs = config.clone().labels(kueue::JOB_UID);
+        keep(keeper(), client, &WORKLOADS, some.clone(), of_jobs, workloads(namespace.clone()));
+        for (optional, scheduler) in
+            [(&VOLCANO_GROUPS, Scheduler::Volcano), (&PLUGIN_GROUPS, Scheduler::Plugins)]
+        {
+            let take = groups(scheduler, namespace.clone());
+            keep(keeper(), client, optional, some.clone(), config.clone(), take);
+        }
+        let (Keeper { world, stop, tasks }, client, namespace) =
+            (keeper(), client.clone(), namespace.clone());
+        tasks.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = positions(&client, &world, &namespace) => {}
+            }
+        });
+    }
+    keep(keeper(), client, &VOLCANO_QUEUES, None, config.clone(), gang_queues());
+}
+
+/// Watches one kind of objects while the cluster knows it.
+fn keep(
+    keeper: Keeper,
+    client: &Client,
+    optional: &'static Optional,
+    namespace: Option<String>,
+    config: watcher::Config,
+    mut take: impl FnMut(&World, Event<DynamicObject>) + Send + 'static,
+) {
+    let client = client.clone();
+    keeper.tasks.clone().spawn(async move {
+        let watched = Watched::Queueing(optional.what, namespace.clone());
+        let going = async {
+            loop {
+                if let Some(resource) = optional.served(&client).await {
+                    let api = match &namespace {
+                        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+                        None => Api::all_with(client.clone(), &resource),
+                    };
+                    keeper.keep_while(&watched, &api, &config, &mut take, |ended| !ended.absent).await;
+                    tracing::info!(%watched, "they are not on the cluster any more");
+                    // An empty list: nothing that was known of it holds any more.
+                    take(&keeper.world, Event::Init);
+                    take(&keeper.world, Event::InitDone);
+                }
+                tokio::time::sleep(ASK_AGAIN).await;
+            }
+        };
+        tokio::select! {
+            () = keeper.stop.cancelled() => {}
+            () = going => {}
+        }
+    });
+}
+
+impl Optional {
+    /// Asks whether the cluster serves it, and in which version.
+    async fn served(&self, client: &Client) -> Option<ApiResource> {
+        for version in self.versions {
+            let group = format!("{}/{version}", self.group);
+            match limited(client.list_api_group_resources(&group)).await {
+                Ok(list) => {
+                    let found = list
+                        .resources
+                        .into_iter()
+                        .find(|one| one.kind == self.kind && !one.name.contains('/'));
+                    let named = found.map(|one| {
+                        let kind = GroupVersionKind::gvk(self.group, version, self.kind);
+                        ApiResource::from_gvk_with_plural(&kind, &one.name)
+                    });
+                    if named.is_some() {
+                        return named;
+                    }
+                }
+                Err(error) if error.is_not_found() => {}
+                // Whether the cluster answers at all is told elsewhere.
+                Err(error) => {
+                    tracing::debug!(%group, %error, "could not ask for what the cluster serves");
+                    return None;
+                }
+            }
+        }
+        None
+    }
+}
+
+fn workloads(namespace: String) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
+    owned(namespace, |queues| &mut queues.workloads, WorkloadSeen::of)
+}
+
+fn groups(
+    scheduler: Scheduler,
+    namespace: String,
+) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
+    let of = move |object: &DynamicObject| GroupSeen::of(scheduler, object);
+    match scheduler {
+        Scheduler::Volcano => owned(namespace, |queues| &mut queues.volcano_groups, of),
+        Scheduler::Plugins => owned(namespace, |queues| &mut queues.plugin_groups, of),
+    }
+}
+
+/// Takes objects that are each of one job.
+fn owned<T: PartialEq + 'static>(
+    namespace: String,
+    memory: fn(&mut Queues) -> &mut Owned<T>,
+    read: impl Fn(&DynamicObject) -> Option<(String, T)> + Send + 'static,
+) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
+    let mut listed = BTreeSet::new();
+    move |world, event| {
+        if let Event::InitApply(object) = &event {
+            listed.insert(object.uid().unwrap_or_default());
+        }
+        match event {
+            Event::Init => listed.clear(),
+            Event::InitApply(object) | Event::Apply(object) => {
+                if let Some((owner, seen)) = read(&object) {
+                    let uid = object.uid().unwrap_or_default();
+                    world.change_queues(|queues| memory(queues).set(owner, &namespace, uid, seen));
+                }
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut listed);
+                world.change_queues(|queues| memory(queues).only(&namespace, &listed));
+            }
+            Event::Delete(object) => {
+                if let Some((owner, _)) = read(&object) {
+                    let uid = object.uid().unwrap_or_default();
+                    world.change_queues(|queues| memory(queues).remove(&owner, &uid));
+                }
+            }
+        }
+    }
+}
+
+/// Nobody is told when one of these changes: the next look at an attempt shows it.
+fn gang_queues() -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
+    let mut listed = BTreeSet::new();
+    move |world, event| {
+        if let Event::InitApply(queue) = &event {
+            listed.insert(queue.name_any());
+        }
+        world.change_queues(|queues| {
+            match event {
+                Event::Init => listed.clear(),
+                Event::InitApply(queue) | Event::Apply(queue) => {
+                    queues.set_gang_queue(queue.name_any(), gang::state_of_queue(&queue));
+                }
+                Event::InitDone => queues.only_gang_queues(&std::mem::take(&mut listed)),
+                Event::Delete(queue) => queues.remove_gang_queue(&queue.name_any()),
+            }
+            Vec::new()
+        });
+    }
+}
+
+/// What Kueue answers about a queue.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Pending {
+    items: Vec<PendingWorkload>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PendingWorkload {
+    metadata: Named,
+    position_in_cluster_queue: u32,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    name: String,
+}
+
+/// Asks again and again for the places of the jobs that stand in Kueue's queues, where Kueue tells them.
+async fn positions(client: &Client, world: &World, namespace: &str) {
+    let watched = Watched::Queueing(PENDING.what, Some(namespace.to_owned()));
+    loop {
+        let queues = world.queues_of(namespace);
+        let mut found = BTreeMap::new();
+        for queue in queues.iter().take(QUEUES) {
+            match places(client, namespace, queue).await {
+                Ok(places) => {
+                    found.extend(places);
+                    watch::note(world, &watched, Ok(true));
+                }
+                Err(error) => watch::note(world, &watched, Err(watch::said(error, None))),
+            }
+        }
+        world.change_queues(|queues| queues.set_positions(namespace, found));
+        tokio::time::sleep(POSITIONS).await;
+    }
+}
+
+/// The places of the Workloads of a queue, from 1; none where Kueue does not tell them.
+async fn places(client: &Client, namespace: &str, queue: &str) -> Result<BTreeMap<String, u32>, CallError> {
+    for version in PENDING.versions {
+        let path = format!(
+            "/apis/{}/{version}/namespaces/{namespace}/localqueues/{queue}/pendingworkloads?limit={PLACES}",
+            PENDING.group
+        );
+        let request = http::Request::get(path)
+            .body(Vec::new())
+            .map_err(|why| CallError::Transport(format!("LocalQueue {queue} has no path: {why}")))?;
+        let call = limited(client.request::<Pending>(request));
+        match tokio::time::timeout(POSITIONS_WAIT, call).await {
+            Err(_) => return Err(CallError::TooLong(POSITIONS_WAIT)),
+            Ok(Err(error)) if error.is_not_found() => {}
+            Ok(Err(error)) => return Err(error),
+            Ok(Ok(pending)) => {
+                let place = |one: PendingWorkload| {
+                    (one.metadata.name, one.position_in_cluster_queue.saturating_add(1))
+                };
+                return Ok(pending.items.into_iter().map(place).collect());
+            }
+        }
+    }
+    Ok(BTreeMap::new())
+}
+
+#[cfg(test)]
+#[path = "tests/optional.rs"]
+mod tests;

@@ -121,7 +121,7 @@ fn volcano(group: &GroupSeen, state: Option<&str>) -> Option<Queue> {
 pub(super) fn turn(group: &GroupSeen) -> Option<Queue> {
     let waits = matches!(group.phase.as_str(), "" | "Pending" | "PreScheduling" | "Scheduling");
     (waits && group.scheduler == Scheduler::Plugins).then(|| {
-        let phase = if group.phase.is_empty() { "Pending" } else { &group.phase };
+        let phase = if group.phase.is_empty() { "Pending" } else { group.phase.as_str() };
         let text = format!("its pod group is {phase}: {} pods start together or not at all", group.members);
         plain(QueueReason::Gang, &text)
     })

@@ -125,7 +125,7 @@ impl WorkloadSeen {
 
 impl Check {
     fn words(&self) -> String {
-        let state = if self.state.is_empty() { "Pending" } else { &self.state };
+        let state = if self.state.is_empty() { "Pending" } else { self.state.as_str() };
         let text = format!("{} is {state}", self.name);
         bounded(if self.message.is_empty() { text } else { format!("{text}: {}", self.message) })
     }

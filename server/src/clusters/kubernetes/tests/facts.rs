@@ -316,7 +316,7 @@ fn a_suspended_job_waits_and_how_its_pods_end_says_nothing() {
     assert_eq!(queue_text(&known), "the training operator makes its pods");
     // Its object went meanwhile: as long as a pod is there, something is.
     let known = Known { pods: vec![old], ..Known::default() };
-    assert_eq!(placed(&known), []);
+    assert!(placed(&known).is_empty());
 }
 
 #[test]

@@ -431,18 +431,21 @@ fn an_attempt_that_is_not_taken_yet_waits_with_the_reason_and_stays_ordered() {
     let mut world = World::new(full(2, 2));
     let queue = Queue::of(QueueReason::Quota, "exceeded quota: few".to_owned());
     let delayed = |world: &World| Input::Delayed { task_id: world.task(), queue: queue.clone() };
-    world.give(delayed(&world));
+    let input = delayed(&world);
+    world.give(input);
     assert_eq!(world.state().0, State::Queued);
     assert_eq!(world.attempts()[0].queue.as_ref(), Some(&queue));
     assert!(matches!(world.chain.pending_effects().as_slice(), [Effect::Create(_)]));
     // Only once, however often it is tried.
     let events = world.events().len();
-    world.after(600.0).give(delayed(&world));
+    let input = delayed(&world);
+    world.after(600.0).give(input);
     assert_eq!(world.events().len(), events);
     // An old answer says nothing about an attempt that is there.
     world.up();
     let before = world.chain.clone();
-    world.give(delayed(&world));
+    let input = delayed(&world);
+    world.give(input);
     assert_eq!((world.state().0, world.attempts()[0].queue.as_ref()), (State::Running, None));
     assert_eq!(world.chain.live_task(), before.live_task());
 }

@@ -95,7 +95,7 @@ pub(super) fn begin(
             let take = groups(scheduler, namespace.clone());
             keep(keeper(), client, optional, some.clone(), config.clone(), take);
         }
-        let (Keeper { world, stop, tasks }, client, namespace) =
+        let (Keeper { world, stop, tasks, .. }, client, namespace) =
             (keeper(), client.clone(), namespace.clone());
         tasks.spawn(async move {
             tokio::select! {

@@ -19,7 +19,11 @@ pub(super) fn of(failing: Vec<(Watched, String)>, settings: &KubernetesSettings)
             Watched::Jobs(kind, namespace) => (Some(kind), namespace),
             Watched::Pods(namespace) => (None, namespace),
             // Only words come from them; jobs run without.
-            Watched::Server | Watched::Events(..) | Watched::Nodes => continue,
+            Watched::Server
+            | Watched::Events(..)
+            | Watched::PodEvents(..)
+            | Watched::Nodes
+            | Watched::Queueing(..) => continue,
         };
         namespaces.entry((kind, words)).or_default().push(namespace);
     }

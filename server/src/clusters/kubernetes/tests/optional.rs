@@ -3,7 +3,7 @@ use std::sync::Arc;
 use engine::job::JobKind;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::*;
@@ -125,7 +125,13 @@ async fn nothing_is_watched_that_the_cluster_does_not_serve() {
     let (world, stop, tasks) = (Arc::new(World::new(hint)), CancellationToken::new(), TaskTracker::new());
     world.set_job(job(1, &[]));
     hints.recv().await.unwrap();
-    let keeper = || Keeper { world: Arc::clone(&world), stop: stop.clone(), tasks: tasks.clone() };
+    let lists = Arc::new(Semaphore::new(1));
+    let keeper = || Keeper {
+        world: Arc::clone(&world),
+        stop: stop.clone(),
+        tasks: tasks.clone(),
+        lists: Arc::clone(&lists),
+    };
     begin(&client, &settings(), &watcher::Config::default(), keeper);
     hints.recv().await.unwrap();
     stop.cancel();

@@ -113,7 +113,7 @@ async fn a_pod_that_takes_the_place_of_one_that_was_withdrawn_is_fetched_from_it
     });
     outputs.fetch(&printing(true)).await.unwrap();
     let next = Printing { uid: "m-2".to_owned(), ..printing(false) };
-    assert_eq!(outputs.due(vec![next.clone()]).len(), 1);
+    assert_eq!(outputs.due(vec![next.clone()], Instant::now()).len(), 1);
     outputs.fetch(&next).await.unwrap();
     assert_eq!(lines(&dir), ["one", "two"]);
 }

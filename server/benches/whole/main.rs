@@ -17,6 +17,9 @@ mod databases;
 #[path = "../../tests/system/harness.rs"]
 #[expect(clippy::unwrap_used, dead_code, reason = "shared with the tests, which use all of it")]
 mod harness;
+#[path = "../../tests/cluster/jobs.rs"]
+#[expect(clippy::unwrap_used, dead_code, reason = "shared with the tests, which use all of it")]
+mod jobs;
 #[path = "../../tests/cluster/harness.rs"]
 #[expect(
     clippy::unwrap_used,

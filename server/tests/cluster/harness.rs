@@ -388,7 +388,7 @@ impl World {
 
     /// A page as the server draws it.
     pub async fn page(&self, path: &str) -> String {
-        let (status, page) = self.answer(self.client.get(format!("{}{path}", self.base))).await;
+        let (status, page) = self.answer(self.client.get(self.url(path))).await;
         assert_eq!(status, 200, "{path}: {page}");
         page.as_str().unwrap_or_default().to_owned()
     }

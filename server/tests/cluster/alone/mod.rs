@@ -1,6 +1,7 @@
 //! Tests that need the cluster for themselves.
 
 mod history;
+mod kuberay;
 mod nodes;
 mod parts;
 mod scale;

@@ -28,7 +28,10 @@ fn known(reason: Option<&str>, gone: bool) -> Known {
             json!([{ "type": "DisruptionTarget", "status": "True", "reason": reason, "message": "words" }]);
     }
     let seen = ray_pod("head", "h-1", "n1", status);
-    Known { pods: vec![PodKnown { seen, gone, waited: Duration::ZERO, withdrawn: false, making: None }], ..Known::default() }
+    Known {
+        pods: vec![PodKnown { seen, gone, waited: Duration::ZERO, withdrawn: false, making: None }],
+        ..Known::default()
+    }
 }
 
 fn nodes(ready: &str) -> Nodes {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::World,
-    jobs::{is_untouched, ray, small, steps_of, waits},
+    jobs::{incidents, is_untouched, ray, small, steps_of, waits},
 };
 
 /// Waits until jobs train.
@@ -119,4 +119,33 @@ async fn an_etcd_that_dies_restarts_nothing() {
 #[tokio::test]
 async fn nodes_without_containerd_or_kubelet_for_a_while_restart_nothing() {
     are_not_noticed("node-parts", &["containerd-1", "kubelet-2"]).await;
+}
+
+#[tokio::test]
+async fn a_pod_that_goes_while_no_server_looks_is_noticed_by_its_agent() {
+    let Some(mut world) = World::start("unseen").await else { return };
+    let job = world.train("unseen", 150, &[], json!({})).await;
+    let has_saved =
+        |chain: &Value| chain["attempts"][0]["launches"][0]["proof"]["new_checkpoint"]["ok"] == json!(true);
+    world.until(&job, "saved", has_saved).await;
+    world.kill();
+    let task = format!("unseen-{job}-1");
+    let pod = format!("{task}-worker-0");
+    let uid = world.get(&format!("pod/{pod}"), "{.metadata.uid}");
+    // The operator gives a job up if it sees how a pod goes. It finds that there is none and makes another of the same name, which is
+    // another process.
+    world.component(&["kill", "training-operator"]);
+    world.kubectl(&["-n", world.namespace(), "delete", "pod", &pod, "--grace-period=0", "--force"]);
+    world.component(&["start", "training-operator"]);
+    let ask = ["-n", world.namespace(), "get", "pod", &pod, "-o", "jsonpath={.metadata.uid} {.status.phase}"];
+    world.until_answer(&ask, |said| !said.starts_with(&uid) && said.ends_with("Running")).await;
+    world.serve().await;
+    let chain = world.until_state(&job, "succeeded").await;
+    // Why the pod went nobody can say any more, so it counts as a failure.
+    let attempt = &chain["attempts"][0];
+    let [incident] = &incidents(attempt)[..] else { panic!("{chain:#}") };
+    assert_eq!(incident["root"]["replica"], "worker-0", "{incident:#}");
+    assert_eq!(chain["attempts_total"], 1, "{chain:#}");
+    assert_eq!(attempt["launches"][1]["proof"]["verdict"], "resumed", "{chain:#}");
+    world.until_nothing_is_left().await;
 }

@@ -103,29 +103,3 @@ async fn a_namespace_that_is_deleted_ends_its_jobs_with_the_reason() {
         assert!(!why.is_empty(), "{chain:#}");
     }
 }
-
-#[tokio::test]
-async fn a_pod_that_goes_while_no_server_looks_is_noticed_by_its_agent() {
-    let Some(mut world) = World::start("unseen").await else { return };
-    let job = world.train("unseen", 150, &[], json!({})).await;
-    let has_saved =
-        |chain: &Value| chain["attempts"][0]["launches"][0]["proof"]["new_checkpoint"]["ok"] == json!(true);
-    world.until(&job, "saved", has_saved).await;
-    world.kill();
-    let task = format!("unseen-{job}-1");
-    let pod = format!("{task}-worker-0");
-    let uid = world.get(&format!("pod/{pod}"), "{.metadata.uid}");
-    world.kubectl(&["-n", world.namespace(), "delete", "pod", &pod, "--grace-period=0", "--force"]);
-    // The operator makes another of the same name, which is another process.
-    let ask = ["-n", "test-unseen", "get", "pod", &pod, "-o", "jsonpath={.metadata.uid} {.status.phase}"];
-    world.until_answer(&ask, |said| !said.starts_with(&uid) && said.ends_with("Running")).await;
-    world.serve().await;
-    let chain = world.until_state(&job, "succeeded").await;
-    // Why the pod went nobody can say any more, so it counts as a failure.
-    let attempt = &chain["attempts"][0];
-    let [incident] = &incidents(attempt)[..] else { panic!("{chain:#}") };
-    assert_eq!(incident["root"]["replica"], "worker-0", "{incident:#}");
-    assert_eq!(chain["attempts_total"], 1, "{chain:#}");
-    assert_eq!(attempt["launches"][1]["proof"]["verdict"], "resumed", "{chain:#}");
-    world.until_nothing_is_left().await;
-}

@@ -164,10 +164,11 @@ impl Gathering {
     }
 
     /// Something of it says what happened. A SIGTERM that was not ours and processes that are just gone say only that somebody
-    /// outside ended them, and the cluster's word about that may be on its way.
+    /// outside ended them, and what followed from another failure says that there was one: the cluster's word about it may be on its
+    /// way.
     pub fn is_telling(&self) -> bool {
         let telling = |seen: &SeenExit| {
-            !seen.asked && !seen.exit.is_success() && seen.exit != Exit::Signal(Signal::TERM)
+            !seen.asked && !seen.follows && !seen.exit.is_success() && seen.exit != Exit::Signal(Signal::TERM)
         };
         !self.facts.is_empty() || self.exits.iter().any(telling)
     }

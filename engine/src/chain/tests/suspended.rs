@@ -2,8 +2,8 @@
 
 use crate::{
     chain::{testing::*, *},
-    failure::FailureType,
-    record::{Action, LaunchCause, QueueReason},
+    failure::{FailureType, Role},
+    record::{Action, LaunchCause, ProofVerdict, QueueReason},
     sync::ReportBody,
 };
 
@@ -27,7 +27,8 @@ fn an_attempt_that_its_queue_takes_back_queues_again_as_itself_and_costs_nothing
             world.after(3_600.0).up();
             assert_eq!((world.task(), world.state().0), (task, State::Running));
             assert_eq!(world.chain.launch_number(), round);
-            world.checkpoint(true, 10).steps(11, 12);
+            let saved = u64::from(round) * 10;
+            world.checkpoint(true, saved).steps(saved + 1, saved + 10).checkpoint(false, saved + 10);
         }
         assert!(world.incidents().is_empty());
         assert_eq!(world.attempts().len(), 1);
@@ -37,7 +38,7 @@ fn an_attempt_that_its_queue_takes_back_queues_again_as_itself_and_costs_nothing
         let causes: Vec<_> = launches.iter().map(|launch| launch.cause).collect();
         assert_eq!(causes[..2], [LaunchCause::Initial, LaunchCause::Requeue]);
         assert!(launches[..3].iter().all(|launch| launch.ended_at.is_some()));
-        assert_eq!(launches[3].proof.verdict, crate::record::ProofVerdict::Resumed);
+        assert!(launches[1..].iter().all(|launch| launch.proof.verdict == ProofVerdict::Resumed));
     }
 }
 
@@ -54,6 +55,19 @@ fn what_the_processes_say_as_their_pods_are_taken_is_no_failure() {
     world.after(60.0);
     assert_eq!(world.state().0, State::Queued);
     assert!(world.incidents().is_empty());
+}
+
+#[test]
+fn what_one_replica_notices_of_the_end_of_another_as_their_pods_are_taken_is_no_failure() {
+    let mut world = World::new(full(2, 2));
+    world.up().steps(1, 10);
+    let mut lines = world.line(1, FailureType::NetFabric, "RuntimeError: Connection closed by peer");
+    lines.iter_mut().for_each(|line| line.role = Role::Cascade);
+    world.exit(0, -15, vec![]).report(0, ReportBody::Stopped);
+    world.exit(1, 1, lines).report(1, ReportBody::Stopped);
+    world.after(0.5).observe(suspended("preempted")).after(60.0);
+    assert_eq!(world.state().0, State::Queued);
+    assert!(world.incidents().is_empty(), "{:?}", world.incidents());
 }
 
 #[test]

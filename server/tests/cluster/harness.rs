@@ -111,6 +111,23 @@ impl World {
         Some([first, second])
     }
 
+    /// Has the name of two servers mean these: the kubelet takes a server that does not answer its probe out of the name.
+    pub fn name_means(&self, ready: &[&Self]) {
+        let endpoints: Vec<_> =
+            ready.iter().map(|world| json!({ "addresses": [world.listen.ip()] })).collect();
+        let patch = json!({ "endpoints": endpoints }).to_string();
+        self.kubectl(&[
+            "-n",
+            &self.namespace,
+            "patch",
+            "endpointslice",
+            "servers",
+            "--type=merge",
+            "-p",
+            &patch,
+        ]);
+    }
+
     /// All but a server that serves.
     fn prepare(name: &str, database: Option<String>) -> Option<Self> {
         let Ok(cluster) = std::env::var("HOLDFAST_TEST_CLUSTER") else {

@@ -18,6 +18,7 @@ async fn a_leader_that_was_paused_does_nothing_more_and_nothing_twice() {
         let failing = new.train("failing", 100_000, &[("FAIL_AT", "60")], small()).await;
         new.until(&failing, "training", |chain| steps_of(chain, 0, 0)).await;
         old.signal("STOP");
+        new.name_means(&[&new]);
         // One is made, one stopped and one fails without it.
         let made = new.train("made", 20, &[], small()).await;
         new.post(&format!("/jobs/{patient}/stop"), &json!({})).await;
@@ -28,6 +29,7 @@ async fn a_leader_that_was_paused_does_nothing_more_and_nothing_twice() {
 
         old.signal("CONT");
         old.until_log("this server leads no more").await;
+        new.name_means(&[&old, &new]);
         // It serves; what it is asked for the other one does.
         let chain = old.stop(&failing).await;
         assert_eq!(

@@ -197,7 +197,7 @@ impl Kubernetes {
             if job.is_none() && pods.is_empty() {
                 continue;
             }
-            job.into_iter().for_each(|job| self.world.set_job(job));
+            job.into_iter().for_each(|job| self.world.meet_job(job));
             let now = Instant::now();
             pods.into_iter().for_each(|pod| self.world.set_pod(namespace, pod, now));
             let (known, nodes) = self.world.known(task, now);
@@ -223,7 +223,7 @@ impl Cluster for Arc<Kubernetes> {
         let made = self.tasks.spawn(async move { hands.create(&order).await }).await;
         let job = made.unwrap_or_else(|why| Err(self.unreachable("creating an attempt", why)))?;
         self.places.set(&job.task, &job.namespace, &job.uid);
-        self.world.set_job(job);
+        self.world.meet_job(job);
         Ok(())
     }
 

@@ -309,6 +309,14 @@ impl World {
         self.hint(&task);
     }
 
+    /// An answer had a job object. A watch that has shown it may have been faster than the answer, and knows what became of it since.
+    pub(super) fn meet_job(&self, job: JobSeen) {
+        let is_known = self.state().jobs.get(&job.task).is_some_and(|known| known.uid == job.uid);
+        if !is_known {
+            self.set_job(job);
+        }
+    }
+
     /// A job object is gone.
     pub(super) fn remove_job(&self, task: &TaskId, uid: &str) {
         let mut state = self.state();

@@ -76,6 +76,19 @@ async fn the_last_state_of_a_pod_stays_until_its_attempt_is_gone() {
 }
 
 #[tokio::test]
+async fn an_answer_that_comes_after_the_watch_takes_nothing_back() {
+    let (world, _hints) = world();
+    sync(&world);
+    world.set_job(job(1, &[("Failed", "True", "not valid")]));
+    world.meet_job(job(1, &[]));
+    let is_failed = |world: &World| world.known(&task(), Instant::now()).0.job.unwrap().is("Failed");
+    assert!(is_failed(&world), "it was there before its creation was answered");
+    world.remove_job(&task(), "job-1");
+    world.meet_job(job(1, &[]));
+    assert!(!is_failed(&world));
+}
+
+#[tokio::test]
 async fn pods_that_go_with_a_suspension_say_nothing_and_those_after_it_do() {
     const SUSPENDED: (&str, &str, &str) = ("Suspended", "True", "suspended");
     let (world, _hints) = world();

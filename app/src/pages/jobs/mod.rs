@@ -4,7 +4,7 @@ mod filters;
 mod first_visit;
 mod rows;
 
-use engine::{job::ClusterKind, time::Time};
+use engine::time::Time;
 use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::hooks::use_query_map;
@@ -24,13 +24,12 @@ use crate::{
         table::{DerivedNote, Panel},
     },
     console::{JobRow, JobsPage, JobsQuery},
-    error::AppError,
     format,
     forms::jobs_query,
     live::use_live,
     paths,
     preferences::use_frame,
-    server_fns::{jobs::list_jobs, new_job::start_job},
+    server_fns::jobs::list_jobs,
 };
 
 use super::settings::SingleUserNotice;
@@ -45,7 +44,7 @@ pub fn Jobs() -> impl IntoView {
     let query = Memo::new(move |_| jobs_query::read(|name| params.read().get(name)));
     let live = use_live();
     live.watch(|| Some(paths::STREAM.to_owned()));
-    let page = Resource::new_blocking(move || (query.get(), live.ticks()), |(query, _)| read(query));
+    let page = Resource::new_blocking(move || (query.get(), live.ticks()), |(query, _)| list_jobs(query));
     let shown: Shown = StoredValue::new(None);
     filters::follow(query);
     view! {
@@ -55,7 +54,7 @@ pub fn Jobs() -> impl IntoView {
                 let query = query.get();
                 Suspend::new(async move {
                     match page.await {
-                        Ok((page, first)) => view! { <Loaded query page first shown/> }.into_any(),
+                        Ok((page, demo)) => view! { <Loaded query page demo shown/> }.into_any(),
                         Err(error) => view! { <FailedPage error/> }.into_any(),
                     }
                 })
@@ -64,29 +63,14 @@ pub fn Jobs() -> impl IntoView {
     }
 }
 
-/// What a first visit begins with: whether there is a cluster for the demo. None where there are jobs.
-type First = Option<bool>;
-
-async fn read(query: JobsQuery) -> Result<(JobsPage, First), AppError> {
-    let filtered = jobs_query::is_filtered(&query);
-    let page = list_jobs(query).await?;
-    let first = if page.counts.all == 0 && !filtered {
-        let clusters = start_job(None).await?.site.clusters;
-        Some(clusters.iter().any(|cluster| cluster.kind == ClusterKind::Local))
-    } else {
-        None
-    };
-    Ok((page, first))
-}
-
 #[component]
-fn Loaded(query: JobsQuery, page: JobsPage, first: First, shown: Shown) -> impl IntoView {
-    let first_visit = first.is_some();
+fn Loaded(query: JobsQuery, page: JobsPage, demo: Option<bool>, shown: Shown) -> impl IntoView {
+    let first_visit = demo.is_some();
     let single_user = use_frame().caller.is_some_and(|caller| caller.single_user);
     view! {
         <Head now=page.now main=!first_visit/>
         {(first_visit && single_user).then(|| view! { <div class="mt-5"><SingleUserNotice/></div> })}
-        {match first {
+        {match demo {
             Some(demo) => view! { <FirstVisit demo/> }.into_any(),
             None => view! { <List query page shown/> }.into_any(),
         }}

@@ -1,6 +1,7 @@
 //! Making and removing the objects of an attempt. Both can be repeated at any time and from any point on.
 
 use engine::{ids::TaskId, job::JobKind};
+use http::Request;
 use k8s_openapi::api::{
     core::v1::{Pod, Secret},
     events::v1::Event,
@@ -58,6 +59,31 @@ impl Hands {
         Api::namespaced(self.client.clone(), namespace)
     }
 
+    /// Makes a call whose refusal is final. That of an API server that has just started is believed only once it is ready.
+    async fn believed<T, F>(&self, call: impl Fn() -> F) -> Result<T, CallError>
+    where
+        F: Future<Output = Result<T, kube::Error>>,
+    {
+        match limited(call()).await {
+            Err(error) if error.may_be_early() => {
+                self.is_ready().await?;
+                limited(call()).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Asks the API server whether it is ready, for which nobody needs a right of his own.
+    async fn is_ready(&self) -> Result<(), CallError> {
+        let request = Request::get("/readyz").body(Vec::new());
+        let request = request.map_err(|why| CallError::Transport(why.to_string()))?;
+        match limited(self.client.request_text(request)).await {
+            Ok(_) => Ok(()),
+            Err(CallError::Api(status)) => Err(CallError::NotReady(status.message)),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Makes the attempt's Secret, then its job, then the Secret the job's own.
     pub(super) async fn create(&self, order: &Order) -> Result<JobSeen, ClusterError> {
         let made = manifest::of(order, &self.settings).map_err(|text| ClusterError::Refused { text })?;
@@ -80,7 +106,8 @@ impl Hands {
 
     async fn create_secret(&self, order: &Order, made: &Manifest) -> Result<(), ClusterError> {
         let secrets = self.secrets(&made.namespace);
-        let error = match limited(secrets.create(&PostParams::default(), &made.secret)).await {
+        let params = PostParams::default();
+        let error = match self.believed(|| secrets.create(&params, &made.secret)).await {
             Ok(_) => return Ok(()),
             Err(error) if error.is_already_exists() => error,
             Err(error) => return Err(error.of_creation(&self.settings, order.spec.kind, MAKING)),
@@ -107,7 +134,8 @@ impl Hands {
         let kind = order.spec.kind;
         let jobs = self.jobs(kind, &made.namespace);
         let name = order.plan.task_id.as_str();
-        let object = match limited(jobs.create(&PostParams::default(), &made.job)).await {
+        let params = PostParams::default();
+        let object = match self.believed(|| jobs.create(&params, &made.job)).await {
             Ok(object) => object,
             Err(error) if error.is_already_exists() => {
                 let found = limited(jobs.get_opt(name)).await;
@@ -160,7 +188,8 @@ impl Hands {
     pub(super) async fn tell(&self, kind: JobKind, event: &Event) -> Result<(), ClusterError> {
         let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        match limited(events.create(&PostParams::default(), event)).await {
+        let params = PostParams::default();
+        match self.believed(|| events.create(&params, event)).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_already_exists() => Ok(()),
             Err(error) => Err(error.of_creation(&self.settings, kind, TELLING)),

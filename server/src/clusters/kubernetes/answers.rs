@@ -20,6 +20,9 @@ pub(super) enum CallError {
     /// Not in time.
     #[error("the API server did not answer within {} s", .0.as_secs())]
     TooLong(Duration),
+    /// It answers and does not know yet what it will know.
+    #[error("the API server is not ready: {0}")]
+    NotReady(String),
 }
 
 impl From<kube::Error> for CallError {
@@ -50,6 +53,11 @@ impl CallError {
         matches!(self, Self::Api(status) if status.code == 404)
     }
 
+    /// What an API server that has just started says of anything, until it has read who may what and what there is.
+    pub(super) fn may_be_early(&self) -> bool {
+        matches!(self, Self::Api(status) if matches!(status.code, 403 | 404) && !queue::is_quota(&status.message))
+    }
+
     /// A 409 because there is one of this name.
     pub(super) fn is_already_exists(&self) -> bool {
         matches!(self, Self::Api(status) if status.code == 409)
@@ -70,7 +78,9 @@ impl CallError {
                     text: with_advice(self.to_string(), status, kind),
                 },
             },
-            Self::Transport(_) | Self::TooLong(_) => self.unreachable(settings, kind, doing),
+            Self::Transport(_) | Self::TooLong(_) | Self::NotReady(_) => {
+                self.unreachable(settings, kind, doing)
+            }
         }
     }
 

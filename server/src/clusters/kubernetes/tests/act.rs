@@ -127,7 +127,11 @@ async fn a_refusal_leaves_nothing_behind_and_says_what_to_do() {
     });
     let text = refused(hands.create(&order(spec(2))).await);
     assert!(text.contains("install the Kubeflow training operator"), "{text}");
-    assert_eq!(verbs(&asked), ["POST secret", "POST job", "GET secret", "DELETE secret"]);
+    // It is asked again once the API server says that it is ready.
+    assert_eq!(
+        verbs(&asked),
+        ["POST secret", "POST job", "GET ?", "POST job", "GET secret", "DELETE secret"]
+    );
 }
 
 #[tokio::test]
@@ -138,9 +142,16 @@ async fn a_quota_or_a_server_that_is_away_is_not_final() {
     });
     let (reason, text) = delayed(quota.create(&order(spec(2))).await);
     assert!(reason == QueueReason::Quota && text.contains("exceeded quota"), "{text}");
-    let (denied, _) =
-        hands(|_, _| refusal(403, "Forbidden", "secrets is forbidden: User \"h\" cannot create resource"));
+    let forbidden = || refusal(403, "Forbidden", "secrets is forbidden: User \"h\" cannot create resource");
+    let (denied, asked) = hands(move |what, _| match what {
+        "GET /readyz" => Some((200, json!("ok"))),
+        _ => forbidden(),
+    });
     assert!(refused(denied.create(&order(spec(2))).await).contains("docs/kubernetes.md"));
+    assert_eq!(verbs(&asked), ["POST secret", "GET ?", "POST secret"], "asked again once it is ready");
+    // It knows nobody's rights yet, not even that everybody may ask whether it is ready.
+    let (early, _) = hands(move |_, _| forbidden());
+    assert!(unreachable(early.create(&order(spec(2))).await).contains("is not ready"));
     for code in [401, 429, 500, 503] {
         let (hands, _) = hands(move |_, _| refusal(code, "", "later"));
         let (reason, text) = delayed(hands.create(&order(spec(2))).await);

@@ -271,7 +271,7 @@ async fn a_job_that_volcano_holds_waits_with_its_words_until_its_pods_are_bound(
 }
 
 #[tokio::test]
-async fn a_volume_that_does_not_exist_is_told_in_the_clusters_words_until_it_does() {
+async fn a_volume_that_is_not_there_yet_is_told_in_the_clusters_words_until_it_is() {
     let Some(world) = World::start("volume").await else { return };
     let shared = world.shared.to_str().unwrap();
     let with = |source: Value| {
@@ -281,8 +281,13 @@ async fn a_volume_that_does_not_exist_is_told_in_the_clusters_words_until_it_doe
         ]);
         json!({ "replicas": 1, "kubernetes": { "volumes": volumes } })
     };
-    let job = world.train("unclaimed", 20, &[], with(json!({ "claim": "absent" }))).await;
-    until_waits(&world, &job, "constraints", "persistentvolumeclaim \"absent\" not found").await;
+    // Nobody makes volumes here.
+    world.create(&json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "unbound" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Mi" } } },
+    }));
+    let job = world.train("unclaimed", 20, &[], with(json!({ "claim": "unbound" }))).await;
+    until_waits(&world, &job, "constraints", "unbound immediate PersistentVolumeClaims").await;
     world.post(&format!("/jobs/{job}/stop"), &json!({})).await;
     world.until_state(&job, "stopped").await;
 

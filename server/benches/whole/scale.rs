@@ -167,7 +167,7 @@ impl Usage {
 
 impl Run {
     async fn start(world: &World) -> Self {
-        world.component(&["start", "kwok"]);
+        world.component(["start", "kwok"]);
         let server = (http_client(), world.agents_url());
         let simulation = Simulation::start(world.namespace(), server, NODES, EACH).await;
         Self { simulation, audit: Audit::of(world.namespace()), jobs: Vec::new() }
@@ -333,8 +333,8 @@ impl Run {
 
     async fn api_server_restart(&self, world: &World, out: &mut impl Write) -> Outcome<()> {
         let mark = self.audit.mark();
-        world.component(&["kill", "kube-apiserver"]);
-        world.component(&["start", "kube-apiserver"]);
+        world.component(["kill", "kube-apiserver"]);
+        world.component(["start", "kube-apiserver"]);
         world.until_answer(&["get", "--raw", "/readyz"], |said| said == "ok").await;
         let begin = Instant::now();
         let lists = |counts: &Counts| {

@@ -6,7 +6,10 @@ use std::{
     net::{IpAddr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU16, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU16, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -39,6 +42,8 @@ pub struct World {
     pub env: Vec<(&'static str, String)>,
     /// `[[cluster]]` tables of the servers that are started from now on, instead of flags for one cluster.
     pub tables: Option<String>,
+    /// What brings back the parts of the cluster that are down.
+    returns: Mutex<Vec<[String; 2]>>,
 }
 
 /// What requests are made with. Its TLS is the process's, which has to be there though nothing here uses it.
@@ -105,6 +110,7 @@ impl World {
             guest: true,
             env: Vec::new(),
             tables: None,
+            returns: Mutex::default(),
         };
         second.take_rights();
         second.serve().await;
@@ -157,6 +163,7 @@ impl World {
             guest: false,
             env: Vec::new(),
             tables: None,
+            returns: Mutex::default(),
         };
         world.kubectl(&["create", "namespace", &world.namespace.clone()]);
         world.take_rights();
@@ -276,8 +283,15 @@ impl World {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
-    /// Does something to a part of the cluster: `end2end/cluster/component` says what there is.
-    pub fn component(&self, args: &[&str]) {
+    /// Does something to a part of the cluster: `end2end/cluster/component` says what there is. What is down when the test ends,
+    /// however that goes, is brought back.
+    pub fn component(&self, args: [&str; 2]) {
+        let mut returns = self.returns.lock().unwrap();
+        match args {
+            ["kill", part] => returns.push(["start", part].map(str::to_owned)),
+            ["crash-node", node] => returns.push(["boot-node", node].map(str::to_owned)),
+            _ => returns.retain(|back| back != &args),
+        }
         let output = Command::new(script("component")).args(args).output().unwrap();
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
@@ -492,6 +506,9 @@ impl Drop for World {
         self.kill();
         if std::thread::panicking() {
             eprintln!("--- the server at {} said:\n{}", self.listen, self.log());
+        }
+        for back in self.returns.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = Command::new(script("component")).args(back).output();
         }
         if self.guest {
             return;

@@ -61,7 +61,7 @@ async fn an_api_server_that_is_away_restarts_nothing_and_keeps_no_failed_program
     let uids = world.kubectl(&pods);
     let mut late = None;
     for time in 0..TIMES {
-        world.component(&["kill", "kube-apiserver"]);
+        world.component(["kill", "kube-apiserver"]);
         let began = Instant::now();
         // A program that fails does not wait for the API server.
         fs::write(world.shared.join("fail"), "").unwrap();
@@ -77,7 +77,7 @@ async fn an_api_server_that_is_away_restarts_nothing_and_keeps_no_failed_program
                 |chain: &Value| began.elapsed() >= AWAY && last_step(chain).is_some_and(|last| last > step);
             world.until(job, "training on", trained_on).await;
         }
-        world.component(&["start", "kube-apiserver"]);
+        world.component(["start", "kube-apiserver"]);
         world.until_well().await;
         for job in [&patient, &patient_ray] {
             world.until_steps_more(job, 50).await;

@@ -51,8 +51,8 @@ async fn a_server_that_missed_the_history_finds_what_went_and_leaves_the_rest() 
     forget_the_past().await;
     // The watches end in good order, so that the next request of each asks for what follows; and the API server forgets, too.
     world.until_answer(&["get", "--raw", "/readyz"], |_| paused.elapsed() > WATCH).await;
-    world.component(&["kill", "kube-apiserver"]);
-    world.component(&["start", "kube-apiserver"]);
+    world.component(["kill", "kube-apiserver"]);
+    world.component(["start", "kube-apiserver"]);
     world.until_answer(&["get", "--raw", "/readyz"], |said| said == "ok").await;
     world.signal("CONT");
 

@@ -7,28 +7,12 @@ use crate::{
     jobs::{ray, steps_of, waits},
 };
 
-/// KubeRay is away; it is back at the end of the test, however that goes.
-struct Away<'a>(&'a World);
-
-impl<'a> Away<'a> {
-    fn begin(world: &'a World) -> Self {
-        world.component(&["kill", "kuberay"]);
-        Self(world)
-    }
-}
-
-impl Drop for Away<'_> {
-    fn drop(&mut self) {
-        self.0.component(&["start", "kuberay"]);
-    }
-}
-
 #[tokio::test]
 async fn a_stop_without_kuberay_says_what_it_waits_for_and_is_done_by_force() {
     let Some(world) = World::start("ray-away").await else { return };
     let job = world.train("ray-kept", 100_000, &[], ray(2, json!({}))).await;
     world.until(&job, "training", |chain| steps_of(chain, 0, 0)).await;
-    let away = Away::begin(&world);
+    world.component(["kill", "kuberay"]);
     world.post(&format!("/jobs/{job}/stop"), &json!({})).await;
     let path = format!("/jobs/{job}");
     let view = world.until_read(&path, "told", |view| view["kept"].is_string()).await;
@@ -39,7 +23,6 @@ async fn a_stop_without_kuberay_says_what_it_waits_for_and_is_done_by_force() {
     assert_eq!(chain["attempts_total"], 1, "{chain:#}");
     assert_eq!(world.read(&path).await["kept"], Value::Null);
     world.until_nothing_is_left().await;
-    drop(away);
 }
 
 #[tokio::test]
@@ -49,13 +32,13 @@ async fn a_lost_head_is_noticed_without_kuberay_too() {
     let has_saved =
         |chain: &Value| chain["attempts"][0]["launches"][0]["proof"]["new_checkpoint"]["ok"] == json!(true);
     world.until(&job, "saved", has_saved).await;
-    let away = Away::begin(&world);
+    world.component(["kill", "kuberay"]);
     let head = world.get("pods", "{.items[?(@.metadata.labels.ray\\.io/node-type==\"head\")].metadata.name}");
     world.kubectl(&["-n", world.namespace(), "delete", "pod", &head, "--wait=false"]);
     let untaken = |chain: &Value| waits(chain, 1).contains("KubeRay has not taken the job up");
     let chain = world.until(&job, "waiting for KubeRay", untaken).await;
     assert_eq!(chain["attempts"][0]["result"], "resubmitted", "{chain:#}");
-    drop(away);
+    world.component(["start", "kuberay"]);
     let chain = world.until_state(&job, "succeeded").await;
     assert_eq!(chain["attempts"][1]["launches"][0]["proof"]["verdict"], "resumed", "{chain:#}");
     world.until_nothing_is_left().await;

@@ -29,7 +29,7 @@ async fn jobs_on_a_lost_node_are_resubmitted_away_from_it_or_wait_with_the_reaso
     let small = world.train("small", 100_000, &[], json!({ "replicas": 1 })).await;
     let chain = world.until(&small, "running", |chain| steps_of(chain, 0, 0)).await;
     let lost = nodes(&chain["attempts"][0])[0].to_owned();
-    world.component(&["crash-node", &lost[1..]]);
+    world.component(["crash-node", &lost[1..]]);
 
     let chain = world.until(&small, "running elsewhere", |chain| steps_of(chain, 1, 0)).await;
     let [first, second] = &chain["attempts"].as_array().unwrap()[..] else { panic!("{chain:#}") };
@@ -53,7 +53,7 @@ async fn jobs_on_a_lost_node_are_resubmitted_away_from_it_or_wait_with_the_reaso
     };
     world.until(&wide, "explained by the scheduler", scheduler).await;
 
-    world.component(&["boot-node", &lost[1..]]);
+    world.component(["boot-node", &lost[1..]]);
     world.until_node(&lost, "True").await;
     for job in [small, wide] {
         world.post(&format!("/jobs/{job}/stop"), &json!({})).await;

@@ -20,7 +20,7 @@ async fn is_waited_for(name: &str, part: &str, changes: Value, words: &str, stop
     let Some(world) = World::start(name).await else { return };
     let old = world.train("old", 100_000, &[], changes.clone()).await;
     until_training(&world, &[&old]).await;
-    world.component(&["kill", part]);
+    world.component(["kill", part]);
     let new = world.train("new", 20, &[], changes).await;
     let chain = world.until(&new, "explained", |chain| waits(chain, 0).contains(words)).await;
     assert_eq!(chain["state"], "queued", "{chain:#}");
@@ -30,7 +30,7 @@ async fn is_waited_for(name: &str, part: &str, changes: Value, words: &str, stop
     } else {
         world.until_state(&old, "stopping").await;
     }
-    world.component(&["start", part]);
+    world.component(["start", part]);
     is_untouched(&world.until_state(&new, "succeeded").await);
     is_untouched(&world.until_state(&old, "stopped").await);
     world.until_nothing_is_left().await;
@@ -60,7 +60,7 @@ async fn without_the_controllers_jobs_wait_to_start_and_to_end() {
         world.train("old-ray", 100_000, &[], ray(2, json!({}))).await,
     ];
     until_training(&world, &[&old[0], &old[1]]).await;
-    world.component(&["kill", "kube-controller-manager"]);
+    world.component(["kill", "kube-controller-manager"]);
     let new = [
         world.train("new", 20, &[], json!({})).await,
         world.train("new-ray", 20, &[], ray(2, json!({}))).await,
@@ -72,7 +72,7 @@ async fn without_the_controllers_jobs_wait_to_start_and_to_end() {
     // Nobody tells the cluster's names where the first replica is.
     let is_placed = |chain: &Value| chain["state"] == "starting";
     world.until(&new[0], "placed", is_placed).await;
-    world.component(&["start", "kube-controller-manager"]);
+    world.component(["start", "kube-controller-manager"]);
     for job in &new {
         is_untouched(&world.until_state(job, "succeeded").await);
     }
@@ -92,12 +92,12 @@ async fn are_not_noticed(name: &str, parts: &[&str]) {
     until_training(&world, &[&jobs[0], &jobs[1]]).await;
     let uids = world.get("pods", "{.items[*].metadata.uid}");
     for part in parts {
-        world.component(&["kill", part]);
+        world.component(["kill", part]);
     }
     // Ten steps a second.
     world.until_steps_more(&jobs[0], 200).await;
     for part in parts {
-        world.component(&["start", part]);
+        world.component(["start", part]);
     }
     world.until_well().await;
     for job in &jobs {
@@ -134,9 +134,9 @@ async fn a_pod_that_goes_while_no_server_looks_is_noticed_by_its_agent() {
     let uid = world.get(&format!("pod/{pod}"), "{.metadata.uid}");
     // The operator gives a job up if it sees how a pod goes. It finds that there is none and makes another of the same name, which is
     // another process.
-    world.component(&["kill", "training-operator"]);
+    world.component(["kill", "training-operator"]);
     world.kubectl(&["-n", world.namespace(), "delete", "pod", &pod, "--grace-period=0", "--force"]);
-    world.component(&["start", "training-operator"]);
+    world.component(["start", "training-operator"]);
     let ask = ["-n", world.namespace(), "get", "pod", &pod, "-o", "jsonpath={.metadata.uid} {.status.phase}"];
     world.until_answer(&ask, |said| !said.starts_with(&uid) && said.ends_with("Running")).await;
     world.serve().await;

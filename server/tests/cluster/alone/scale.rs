@@ -41,7 +41,7 @@ fn is_usual(what: &str) -> bool {
 #[tokio::test]
 async fn many_jobs_cost_the_api_server_next_to_nothing_and_each_failure_is_decided_once() {
     let Some(world) = World::start("scale").await else { return };
-    world.component(&["start", "kwok"]);
+    world.component(["start", "kwok"]);
     let server = (http_client(), world.agents_url());
     let simulation = Simulation::start(world.namespace(), server, NODES, EACH).await;
     let audit = Audit::of(world.namespace());
@@ -80,8 +80,8 @@ async fn many_jobs_cost_the_api_server_next_to_nothing_and_each_failure_is_decid
 
     // An API server that comes back is listed from a few times, and nothing follows from its absence.
     let mark = audit.mark();
-    world.component(&["kill", "kube-apiserver"]);
-    world.component(&["start", "kube-apiserver"]);
+    world.component(["kill", "kube-apiserver"]);
+    world.component(["start", "kube-apiserver"]);
     world.until_answer(&["get", "--raw", "/readyz"], |said| said == "ok").await;
 
     // Of pods that fail at once each is noticed, and each is one decision.

@@ -91,11 +91,6 @@ pub fn Lacking(form: FormState) -> impl IntoView {
     })
 }
 
-/// Whether the site has a cluster for these fields.
-fn has_kubernetes(form: FormState) -> bool {
-    form.site.with_value(|site| site.clusters.iter().any(|cluster| cluster.kind == ClusterKind::Kubernetes))
-}
-
 /// A list with an entry on each line.
 #[component]
 fn Lines(form: FormState, field: &'static str, #[prop(into)] hint: ViewFn) -> impl IntoView {
@@ -237,7 +232,7 @@ mod tests {
             text: "install KubeRay".to_owned(),
         });
         let html = html(site, &[], Vec::new());
-        assert!(html.contains("<b>RayJob on gpu-a</b>") && html.contains("install KubeRay"), "{html}");
+        assert!(html.contains("<b>RayJob on gpu-a<!></b>") && html.contains("install KubeRay"), "{html}");
     }
 
     #[test]

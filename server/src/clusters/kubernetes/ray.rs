@@ -17,6 +17,7 @@ use engine::{
 };
 use kube::core::DynamicObject;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{
     facts::{self, Nodes, PodKnown},
@@ -60,6 +61,11 @@ impl WorkerGroup {
         let replicas = least.min(self.max_replicas.unwrap_or(u32::MAX));
         if self.suspend == Some(true) { 0 } else { replicas.saturating_mul(self.num_of_hosts.unwrap_or(1)) }
     }
+}
+
+/// Pods that KubeRay makes at first of a group of workers.
+pub(super) fn pods_of(group: &Value) -> u32 {
+    WorkerGroup::deserialize(group).map_or(0, |group| group.pods())
 }
 
 #[derive(Default, Deserialize)]

@@ -16,11 +16,9 @@ use k8s_openapi::{
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{manifest, names, quantity, seen::Amounts, settings::KubernetesSettings};
+use super::{kueue::QUEUE, manifest, names, quantity, ray, seen::Amounts, settings::KubernetesSettings};
 use crate::clusters::Order;
 
-/// Kueue's label: the LocalQueue that a job waits in.
-const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 /// Objects that are looked for. A job that names more is not wrong; the rest is not looked for.
 const NAMED: usize = 64;
 
@@ -62,7 +60,7 @@ pub(super) struct Named {
 /// Replicas that are alike.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Part {
-    /// `master`, `worker`, `head`.
+    /// `master`, `worker`, `head`; of several groups of workers also which.
     pub name: String,
     pub replicas: u32,
     pub requests: Amounts,
@@ -95,17 +93,17 @@ pub(super) fn of(spec: &JobSpec, settings: &KubernetesSettings) -> Result<Wants,
     // Any job and attempt will do: what they are called is in none of what is looked for.
     let job_id = JobId::new("jaaaaaaaaaaa").map_err(|why| unread(why.to_string()))?;
     let task_id = TaskId::of_attempt(&spec.name, &job_id, 1);
-    if !names::is_object_name(task_id.as_str()) {
-        let why = "makes no names for objects of Kubernetes, which begin with a letter; use a name that does";
-        return Err(Finding::at("name", Fit::Never, why));
-    }
     let own_secret = names::secret_of(&task_id);
     let plan = Plan { task_id, number: 1, previous_task_id: None, avoid: BTreeSet::new() };
     let order = Order { job_id, spec: spec.clone(), plan, tokens: BTreeMap::new() };
     let made = manifest::of(&order, settings).map_err(never)?;
     let mut reader = Reader { spec, named: Vec::new(), secrets: BTreeSet::new() };
     if let Some(queue) = made.job.labels().get(QUEUE) {
-        let field = reader.field("kubernetes.labels", &format!("metadata.labels.{QUEUE}"));
+        let own = match spec.kubernetes.kueue_queue {
+            Some(_) => "kubernetes.kueue_queue",
+            None => "kubernetes.labels",
+        };
+        let field = reader.field(own, &format!("metadata.labels.{QUEUE}"));
         reader.name(Kind::Queue, queue, field);
     }
     let parts = templates(spec.kind, &made.job.data).map_err(|why| unread(why.to_string()))?;
@@ -130,27 +128,43 @@ struct Template {
     pod: PodSpec,
 }
 
+impl Template {
+    fn read(name: &str, replicas: u32, path: &str, part: &Value) -> Result<Self, serde_json::Error> {
+        let pod = serde_json::from_value(with_texts(part["template"]["spec"].clone(), false))?;
+        Ok(Self { name: name.to_owned(), replicas, path: format!("{path}.template.spec"), pod })
+    }
+}
+
 fn templates(kind: JobKind, data: &Value) -> Result<Vec<Template>, serde_json::Error> {
-    let places: Vec<(&str, Option<u32>, &str)> = match kind {
-        JobKind::PyTorchJob => vec![
-            ("master", None, "/spec/pytorchReplicaSpecs/Master"),
-            ("worker", None, "/spec/pytorchReplicaSpecs/Worker"),
-        ],
-        JobKind::RayJob => vec![
-            ("head", Some(1), "/spec/rayClusterSpec/headGroupSpec"),
-            ("worker", None, "/spec/rayClusterSpec/workerGroupSpecs/0"),
-        ],
-    };
+    match kind {
+        JobKind::PyTorchJob => pytorch(&data["spec"]["pytorchReplicaSpecs"]),
+        JobKind::RayJob => ray_cluster(&data["spec"]["rayClusterSpec"]),
+    }
+}
+
+fn pytorch(roles: &Value) -> Result<Vec<Template>, serde_json::Error> {
     let mut found = Vec::new();
-    for (name, fixed, place) in places {
-        let Some(part) = data.pointer(place) else { continue };
+    for (name, role) in [("master", "Master"), ("worker", "Worker")] {
+        let Some(part) = roles.get(role).filter(|part| !part.is_null()) else { continue };
         let said = part.get("replicas").and_then(Value::as_u64).unwrap_or(1);
-        found.push(Template {
-            name: name.to_owned(),
-            replicas: fixed.unwrap_or(u32::try_from(said).unwrap_or(u32::MAX)),
-            path: format!("{}.template.spec", place[1..].replace('/', ".")),
-            pod: serde_json::from_value(with_texts(part["template"]["spec"].clone(), false))?,
-        });
+        let replicas = u32::try_from(said).unwrap_or(u32::MAX);
+        found.push(Template::read(name, replicas, &format!("spec.pytorchReplicaSpecs.{role}"), part)?);
+    }
+    Ok(found)
+}
+
+fn ray_cluster(cluster: &Value) -> Result<Vec<Template>, serde_json::Error> {
+    const PATH: &str = "spec.rayClusterSpec";
+    let head = Template::read("head", 1, &format!("{PATH}.headGroupSpec"), &cluster["headGroupSpec"])?;
+    let mut found = vec![head];
+    let groups = cluster["workerGroupSpecs"].as_array().map_or(&[][..], Vec::as_slice);
+    for (at, group) in groups.iter().enumerate() {
+        let name = match group["groupName"].as_str() {
+            Some(name) if groups.len() > 1 => format!("worker of group {name}"),
+            _ => "worker".to_owned(),
+        };
+        let path = format!("{PATH}.workerGroupSpecs[{at}]");
+        found.push(Template::read(&name, ray::pods_of(group), &path, group)?);
     }
     Ok(found)
 }

@@ -61,7 +61,7 @@ fn all_there(what: &str) -> Option<(u16, Value)> {
             ))
         }
         what if what.contains("/persistentvolumeclaims/") => {
-            object(json!({ "spec": { "accessModes": ["ReadWriteMany"] } }))
+            object(json!({ "kind": "PersistentVolumeClaim", "spec": { "accessModes": ["ReadWriteMany"] } }))
         }
         _ => object(json!({})),
     }

@@ -76,6 +76,47 @@ fn a_ray_cluster_has_a_head_and_workers() {
 }
 
 #[test]
+fn every_group_of_a_pasted_ray_cluster_counts_with_the_pods_that_kuberay_makes_at_first() {
+    let pod = |cpu: &str, claim: &str| {
+        json!({ "spec": {
+            "containers": [{ "name": "ray", "image": "a", "resources": { "requests": { "cpu": cpu } } }],
+            "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }],
+        } })
+    };
+    let manifest = json!({
+        "apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": { "name": "demo" },
+        "spec": { "entrypoint": "python a.py", "rayClusterSpec": {
+            "headGroupSpec": { "rayStartParams": {}, "template": pod("1", "runs") },
+            "workerGroupSpecs": [
+                { "groupName": "small", "replicas": 3, "template": pod("2", "runs") },
+                { "groupName": "large", "minReplicas": 2, "numOfHosts": 2, "template": pod("8", "big") },
+            ],
+        } },
+    });
+    let options = PodOptions { manifest: Some(Manifest::from(manifest)), ..PodOptions::default() };
+    let wants = of(&JobSpec { kubernetes: options, ..ray_spec(8) }, &settings()).unwrap();
+    let cpus = |part: &Part| (part.name.clone(), part.replicas, part.requests["cpu"]);
+    assert_eq!(
+        wants.parts.iter().map(cpus).collect::<Vec<_>>(),
+        [
+            ("head".to_owned(), 1, 1.0),
+            ("worker of group small".to_owned(), 3, 2.0),
+            ("worker of group large".to_owned(), 4, 8.0),
+        ]
+    );
+    let group = "kubernetes.manifest.spec.rayClusterSpec.workerGroupSpecs[1].template.spec";
+    let place = format!("{group}.volumes[0].persistentVolumeClaim.claimName");
+    assert!(named(&wants).contains(&(Kind::Claim, "big", place.as_str())), "{:?}", wants.named);
+}
+
+#[test]
+fn a_queue_is_found_at_the_field_that_names_it() {
+    let options = PodOptions { kueue_queue: Some("team-a".to_owned()), ..PodOptions::default() };
+    let wants = of(&JobSpec { kubernetes: options, ..spec(1) }, &settings()).unwrap();
+    assert_eq!(named(&wants), [(Kind::Queue, "team-a", "kubernetes.kueue_queue")]);
+}
+
+#[test]
 fn what_a_manifest_names_is_found_at_its_place() {
     let pod = json!({
         "serviceAccountName": "trainer",
@@ -112,13 +153,6 @@ fn what_a_manifest_names_is_found_at_its_place() {
     assert!(wants.secrets.contains("keys"));
     assert_eq!(wants.parts.iter().map(|part| part.replicas).collect::<Vec<_>>(), [1, 7]);
     assert_eq!(wants.parts[0].requests["cpu"], 9.0, "what runs before has its own time");
-}
-
-#[test]
-fn a_name_that_makes_no_objects_is_the_names_fault() {
-    let spec = JobSpec { name: "7b".to_owned(), ..spec(1) };
-    let finding = of(&spec, &settings()).unwrap_err();
-    assert_eq!((finding.field.as_deref(), finding.fit), (Some("name"), Fit::Never));
 }
 
 #[test]

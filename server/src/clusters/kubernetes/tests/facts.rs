@@ -166,7 +166,7 @@ fn the_end_of_a_pod_is_told_by_its_own_state_and_by_who_took_it_away() {
         (
             "an image of which the registry knows nothing, asked for once",
             no_image("ErrImagePull", 19),
-            ReplicaStatus::Pending(Some(text("ErrImagePull: demo:1: not found"))),
+            ReplicaStatus::Blocked(text("ErrImagePull: demo:1: not found")),
         ),
         (
             "an image of which the registry knows nothing, asked for twice",

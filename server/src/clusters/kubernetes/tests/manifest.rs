@@ -61,14 +61,11 @@ fn full() -> Order {
         service_account: Some("trainer".to_owned()),
         pull_secrets: vec!["registry".to_owned()],
         labels: [
-            ("team".to_owned(), "speech".to_owned()),
+            ("kueue.x-k8s.io/queue-name".to_owned(), "team".to_owned()),
             ("holdfast.dev/instance".to_owned(), "forged".to_owned()),
         ]
         .into(),
-        kueue_queue: Some("team".to_owned()),
-        volcano_queue: Some("research".to_owned()),
-        scheduler: None,
-        manifest: None,
+        ..PodOptions::default()
     };
     let mut order = order(spec);
     order.plan.number = 2;
@@ -104,9 +101,51 @@ fn a_rayjob_that_asks_for_everything() {
     insta::assert_json_snapshot!("ray", job_of(&order));
 }
 
+/// A job in a queue of Kueue and in one of Volcano.
+fn queued(spec: JobSpec) -> Order {
+    let mut order = order(spec);
+    order.spec.kubernetes = PodOptions {
+        priority_class: Some("high".to_owned()),
+        kueue_queue: Some("team".to_owned()),
+        volcano_queue: Some("research".to_owned()),
+        ..PodOptions::default()
+    };
+    order
+}
+
+#[test]
+fn a_pytorchjob_names_its_queues_where_each_system_looks() {
+    let job = job_of(&queued(spec(2)));
+    assert_eq!(job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "team");
+    assert_eq!(
+        job["spec"]["runPolicy"]["schedulingPolicy"],
+        json!({ "queue": "research", "priorityClass": "high" })
+    );
+    for role in ["Master", "Worker"] {
+        let template = &job["spec"]["pytorchReplicaSpecs"][role]["template"];
+        assert_eq!(template["spec"]["schedulerName"], "volcano", "{role}");
+        let annotations = json!({ "scheduling.volcano.sh/queue-name": "research" });
+        assert_eq!(template["metadata"]["annotations"], annotations, "{role}");
+        // Kueue counts the job and not its pods besides.
+        assert_eq!(template["metadata"]["labels"].get("kueue.x-k8s.io/queue-name"), None, "{role}");
+    }
+}
+
+#[test]
+fn a_rayjob_names_its_queues_where_each_system_looks() {
+    let job = job_of(&queued(ray_spec(2)));
+    let labels = &job["metadata"]["labels"];
+    assert_eq!(labels["kueue.x-k8s.io/queue-name"], "team");
+    assert_eq!(labels["ray.io/scheduler-name"], "volcano");
+    assert_eq!(labels["volcano.sh/queue-name"], "research");
+    let head = &job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"];
+    assert_eq!(head["spec"]["schedulerName"], "volcano");
+    assert_eq!(head["metadata"]["labels"].get("volcano.sh/queue-name"), None);
+}
+
 #[test]
 fn a_scheduler_that_is_named_is_taken() {
-    let mut order = full();
+    let mut order = queued(spec(1));
     order.spec.kubernetes.scheduler = Some("volcano-large".to_owned());
     let scheduler = "/spec/pytorchReplicaSpecs/Master/template/spec/schedulerName";
     assert_eq!(job_of(&order).pointer(scheduler), Some(&json!("volcano-large")));

@@ -139,6 +139,14 @@ fn of(index: usize, over: bool) -> Printing {
     Printing { replica: ReplicaName::new(format!("worker-{index}")).unwrap(), ..printing(over) }
 }
 
+/// Notes what a try brought.
+fn note(outputs: &Outputs, one: &Printing, bytes: u64, now: Instant) {
+    let output = outputs.output(&one.task, &one.replica);
+    let mut fetched = output.0.try_lock().unwrap();
+    fetched.pod.clone_from(&one.uid);
+    fetched.note(bytes, false, now);
+}
+
 fn names(due: &[Printing]) -> Vec<&str> {
     due.iter().map(|one| one.replica.as_str()).collect()
 }
@@ -153,7 +161,7 @@ async fn however_many_run_only_so_many_are_fetched_at_a_look_and_all_have_their_
         let due = outputs.due(all.clone(), now);
         assert_eq!(due.len(), RUNNING);
         for one in due {
-            outputs.output(&one.task, &one.replica).0.try_lock().unwrap().note(0, false, now);
+            note(&outputs, &one, 0, now);
             assert!(turns.insert(one.replica));
         }
     }
@@ -173,9 +181,7 @@ async fn who_prints_most_is_fetched_first() {
     let (_dir, outputs, _) = outputs(|_, _| None);
     let begin = Instant::now();
     for (index, bytes) in [(0, 0), (1, 3_000_000), (2, 3_000)] {
-        let one = of(index, false);
-        let output = outputs.output(&one.task, &one.replica);
-        output.0.try_lock().unwrap().note(bytes, false, begin);
+        note(&outputs, &of(index, false), bytes, begin);
     }
     let all = || (0..3).map(|index| of(index, false)).collect::<Vec<_>>();
     let due = outputs.due(all(), begin + EACH);

@@ -117,13 +117,19 @@ fn both_statuses_together_say_how_the_driver_ended() {
     }
 }
 
-/// One letter for what follows for the head: `.` nothing, `0` success, `e` its exit code, `l` lost, `s` a start error, `p` preempted.
+/// One letter for what follows for the head: `.` nothing, `0` success, `e` its exit code, `l` lost, `s` a start error, `q` that the
+/// attempt is queued again.
 fn letter(deployment: &str, job: &str) -> char {
     let message = if job == "FAILED" { "Job entrypoint command failed with exit code 3, x" } else { "words" };
     let given = status(deployment, job, "Reason", message);
     // Suspended means that its pods are taken away.
-    let head = if deployment.starts_with("Suspend") { gone(head(running())) } else { known(head(running())) };
-    let Observation::Placed { replicas } = observe(1, given, vec![head]) else { return 'w' };
+    let withdrawn = deployment.starts_with("Suspend");
+    let head = PodKnown { withdrawn, ..known(head(running())) };
+    let replicas = match observe(1, given, vec![head]) {
+        Observation::Placed { replicas } => replicas,
+        Observation::Suspended(_) => return 'q',
+        other => panic!("{other:?}"),
+    };
     match &replicas.values().next().unwrap().status {
         ReplicaStatus::Running => '.',
         ReplicaStatus::Ended { exit: Some(exit), reason: EndReason::Exited } => {
@@ -135,7 +141,6 @@ fn letter(deployment: &str, job: &str) -> char {
         }
         ReplicaStatus::Ended { reason: EndReason::Lost(_), .. } => 'l',
         ReplicaStatus::Ended { reason: EndReason::StartError(_), .. } => 's',
-        ReplicaStatus::Ended { reason: EndReason::Preempted(_), .. } => 'p',
         other => panic!("{other:?}"),
     }
 }
@@ -154,8 +159,8 @@ fn no_pair_of_statuses_is_left_open() {
         // With a reason of KubeRay's, whatever the driver did: a deadline, a job that was not found.
         ("Failed", "llllell"),
         ("ValidationFailed", "sssssss"),
-        ("Suspending", "ppppppp"),
-        ("Suspended", "ppppppp"),
+        ("Suspending", "qqqqqqq"),
+        ("Suspended", "qqqqqqq"),
         // It makes another cluster; the head that goes with this one says it.
         ("Retrying", "......."),
         ("Pondering", "......."),

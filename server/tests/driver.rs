@@ -650,7 +650,7 @@ async fn a_whole_life_passes_on_each_database() {
 async fn a_second_server_follows_until_the_first_is_gone() {
     on_postgres(async |store| {
         let dir = tempfile::tempdir().unwrap();
-        let (clock, cluster) = (FastClock::new(), FileCluster::new(dir.path()));
+        let (clock, cluster) = (FastClock::steady(), FileCluster::new(dir.path()));
         create(&store, &clock, 1).await;
         let (first, first_ends) = drive(&store, &clock, Arc::clone(&cluster) as _).await;
         let second_ends = CancellationToken::new();

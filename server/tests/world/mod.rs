@@ -51,6 +51,12 @@ impl FastClock {
         Self::with(SPEED)
     }
 
+    /// Ten times faster, where a lead must be kept beside a server that waits for it: its lease is a second and a half then, and a
+    /// machine that is busy holds up its renewal by more than the hundredth part of the fifteen.
+    pub fn steady() -> Arc<Self> {
+        Self::with(SPEED / 10)
+    }
+
     /// As fast as the machine's, for what has to happen within some time.
     pub fn slow() -> Arc<Self> {
         Self::with(1)

@@ -79,7 +79,7 @@ impl Hands {
         let request = request.map_err(|why| CallError::Transport(why.to_string()))?;
         match limited(self.client.request_text(request)).await {
             Ok(_) => Ok(()),
-            Err(CallError::Api(status)) => Err(CallError::NotReady(status.message)),
+            Err(CallError::Api(status)) => Err(CallError::NotReady(unready(&status.message))),
             Err(error) => Err(error),
         }
     }
@@ -322,6 +322,12 @@ impl Hands {
         );
         ClusterError::Refused { text }
     }
+}
+
+/// What keeps an API server from being ready. It lists all its checks, a line each, and marks those that fail.
+fn unready(words: &str) -> String {
+    let failing: Vec<_> = words.lines().filter(|line| line.starts_with("[-]")).collect();
+    if failing.is_empty() { words.to_owned() } else { failing.join(", ") }
 }
 
 /// Deletes the object that was read, not one of the same name that was made since.

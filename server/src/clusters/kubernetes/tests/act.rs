@@ -152,6 +152,10 @@ async fn a_quota_or_a_server_that_is_away_is_not_final() {
     // It knows nobody's rights yet, not even that everybody may ask whether it is ready.
     let (early, _) = hands(move |_, _| forbidden());
     assert!(unreachable(early.create(&order(spec(2))).await).contains("is not ready"));
+    assert_eq!(
+        unready("[+]ping ok\n[-]informer-sync failed: reason withheld\nreadyz check failed"),
+        "[-]informer-sync failed: reason withheld"
+    );
     for code in [401, 429, 500, 503] {
         let (hands, _) = hands(move |_, _| refusal(code, "", "later"));
         let (reason, text) = delayed(hands.create(&order(spec(2))).await);

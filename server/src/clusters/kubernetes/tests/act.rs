@@ -260,6 +260,7 @@ async fn a_cluster_without_kuberay_refuses_a_rayjob_and_says_what_to_install() {
             refusal(404, "NotFound", "the server could not find the requested resource")
         }
         what if what.starts_with("POST") => stored(body),
+        "GET /readyz" => Some((200, json!("ok"))),
         _ => refusal(404, "NotFound", "not found"),
     });
     let text = refused(hands.create(&order(ray_spec(1))).await);

@@ -17,7 +17,7 @@
 
 mod alone;
 #[path = "../databases/mod.rs"]
-#[expect(dead_code, reason = "other tests have it do more")]
+#[expect(dead_code, clippy::print_stdout, reason = "other tests have it do more")]
 mod databases;
 mod harness;
 mod jobs;

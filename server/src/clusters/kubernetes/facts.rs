@@ -75,7 +75,9 @@ pub(super) fn observe(known: &Known, nodes: &Nodes) -> Observation {
     }
     let pods: Vec<_> = known.telling().collect();
     let pods = pods.as_slice();
-    if let Some(job) = job.as_ref().filter(|job| pods.is_empty() && job.is("Suspended")) {
+    // Its pods go one after the other: what those that are still there notice of the others is no failure. One that ended before is.
+    let has_ended = |pod: &&PodKnown| matches!(status(pod, nodes), ReplicaStatus::Ended { .. });
+    if let Some(job) = job.as_ref().filter(|job| job.is("Suspended") && !pods.iter().any(has_ended)) {
         return Observation::Suspended(queue::why(job, known, nodes));
     }
     let kind = job.as_ref().map(|job| job.kind).or_else(|| pods.first().map(|pod| pod.seen.kind));

@@ -311,7 +311,8 @@ fn a_suspended_job_waits_and_how_its_pods_end_says_nothing() {
     };
     assert!(is_suspended(&[]));
     assert!(is_suspended(&[old.clone(), PodKnown { gone: true, ..old.clone() }]));
-    assert!(!is_suspended(&[there(running())]), "its pods are not told to end yet");
+    assert!(is_suspended(&[there(running()), old.clone()]), "the others go next");
+    assert!(!is_suspended(&[there(terminated("Failed", 1, "Error"))]), "it failed before");
     let known = Known { job: Some(resumed), pods: vec![old.clone()], ..Known::default() };
     assert_eq!(queue_text(&known), "the training operator makes its pods");
     // Its object went meanwhile: as long as a pod is there, something is.

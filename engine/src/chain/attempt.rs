@@ -69,6 +69,9 @@ pub(super) struct Attempt {
     pub started_at: Option<Time>,
     pub ended_at: Option<Time>,
     pub queue: Option<Queue>,
+    /// When the history was last told why it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_told: Option<Time>,
     /// By index: the first is the master.
     pub replicas: Vec<Replica>,
     /// How many of them, the last ones, start no process of the job: the workers of a Ray cluster.
@@ -241,6 +244,7 @@ impl Attempt {
             started_at: None,
             ended_at: None,
             queue: None,
+            wait_told: None,
             replicas: vec![Replica::default(); spec.replicas as usize],
             idle: spec.replicas - spec.starting_replicas(),
             launch: Launch::new(0, LaunchCause::Initial, None, history),

@@ -84,6 +84,9 @@ pub mod limits {
     /// The back-off before a resubmission doubles with every attempt in a row that made no new step, up to this, seconds. It
     /// begins with 1 second, so that a single failure costs nothing.
     pub const BACK_OFF_MAX_SECONDS: u64 = 60;
+    /// While an attempt waits for the same reason, other words of it are told no more often than this, seconds: a queue's words name
+    /// numbers that change with every other job.
+    pub const WAIT_TOLD_SECONDS: u64 = 600;
     /// Exits kept for a verdict.
     pub const EXITS: usize = 1024;
     /// Lines of evidence kept for a verdict.

@@ -146,16 +146,25 @@ impl Turn {
         if let Some(nodes) = &queue.nodes {
             self.chain.avoided.learn_total(nodes.total);
         }
+        let queue = Queue { text: bounded(&queue.text), ..queue.clone() };
         let attempt = &mut self.chain.attempt;
-        if attempt.stage != Stage::Queued || attempt.queue.as_ref() == Some(queue) {
+        if attempt.stage != Stage::Queued || attempt.queue.as_ref() == Some(&queue) {
             return;
         }
-        let news =
-            attempt.queue.as_ref().is_none_or(|old| old.reason != queue.reason || old.text != queue.text);
-        attempt.queue = Some(Queue { text: bounded(&queue.text), ..queue.clone() });
+        let told_at = attempt.wait_told;
+        let is_due =
+            told_at.is_none_or(|told_at| self.now >= told_at.plus_seconds(limits::WAIT_TOLD_SECONDS));
+        let is_news = attempt
+            .queue
+            .as_ref()
+            .is_none_or(|old| old.reason != queue.reason || (is_due && old.text != queue.text));
+        let text = format!("Attempt {} waits: {}", attempt.number, queue.text);
+        attempt.queue = Some(queue);
+        if is_news {
+            attempt.wait_told = Some(self.now);
+        }
         self.touch_attempt();
-        if news {
-            let text = format!("Attempt {} waits: {}", self.chain.attempt.number, bounded(&queue.text));
+        if is_news {
             self.event(EventKind::Scheduling, "cluster", &text);
         }
     }

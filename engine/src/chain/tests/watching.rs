@@ -160,6 +160,29 @@ fn why_it_waits_is_kept_and_said_when_it_changes() {
 }
 
 #[test]
+fn other_words_for_the_same_wait_are_kept_and_seldom_told() {
+    let mut world = World::new(full(2, 2));
+    let needs = |more: u32| {
+        let text = format!("insufficient unused quota for nvidia.com/gpu, {more} more needed");
+        Observation::Waiting(Queue::of(QueueReason::Quota, text))
+    };
+    let told = |world: &World| world.events().iter().filter(|event| event.text.contains(" waits: ")).count();
+    for more in 1..=20 {
+        world.after(20.0).observe(needs(more));
+    }
+    assert_eq!(told(&world), 1, "of other jobs that come and go");
+    let kept = world.attempts()[0].queue.as_ref().unwrap();
+    assert!(kept.text.ends_with("20 more needed"), "{}", kept.text);
+    world.after(limits::WAIT_TOLD_SECONDS as f64).observe(needs(20));
+    assert_eq!(told(&world), 1, "nothing new");
+    world.observe(needs(21)).after(1.0).observe(needs(22));
+    assert_eq!(told(&world), 2);
+    let text = "ClusterQueue is stopped".to_owned();
+    world.observe(Observation::Waiting(Queue::of(QueueReason::Inadmissible, text)));
+    assert_eq!(told(&world), 3, "another reason is told at once");
+}
+
+#[test]
 fn a_checkpoint_that_every_rank_loads_is_told_once() {
     let mut world = World::new(full(2, 2));
     world.up().steps(1, 10).checkpoint(false, 10).crash(0, AppError).all(&ReportBody::Started);

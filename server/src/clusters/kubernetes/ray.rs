@@ -55,7 +55,7 @@ struct WorkerGroup {
 }
 
 impl WorkerGroup {
-    /// Pods that KubeRay makes of it at first.
+    /// Pods that KubeRay makes of it at first. A pasted job is counted by the same rule in the engine's `manifest/ray.rs`.
     fn pods(&self) -> u32 {
         let least = self.replicas.unwrap_or(0).max(self.min_replicas.unwrap_or(0));
         let replicas = least.min(self.max_replicas.unwrap_or(u32::MAX));

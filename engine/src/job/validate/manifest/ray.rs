@@ -31,12 +31,14 @@ pub(super) fn read(spec: &At<'_>, host_paths: bool, check: &mut Checker) -> Opti
     Some(work)
 }
 
-/// Pods of a group of workers when its cluster is made, as KubeRay has it. Where Ray scales them, they come and go later.
+/// Pods of a group of workers when its cluster is made, as KubeRay has it: of a suspended one none. Where Ray scales them, they come and
+/// go later. `WorkerGroup::pods` of the server counts those of the finished object by the same rule.
 fn pods_of(group: &At<'_>, check: &mut Checker) -> u32 {
     let mut number = |name, absent| count(&group.get(name), absent, check);
     let (replicas, least) = (number("replicas", 0), number("minReplicas", 0));
     let (most, hosts) = (number("maxReplicas", u32::MAX), number("numOfHosts", 1));
-    replicas.max(least).min(most).saturating_mul(hosts)
+    let pods = replicas.max(least).min(most).saturating_mul(hosts);
+    if *group.get("suspend").value == true { 0 } else { pods }
 }
 
 /// Nobody else starts, keeps or ends what an attempt is made of.

@@ -117,6 +117,9 @@ fn a_group_has_as_many_pods_as_kuberay_makes_at_first() {
         (group["minReplicas"], group["maxReplicas"], group["numOfHosts"]) = (least, most, hosts);
         let object = with(pasted(), &format!("{CLUSTER}/workerGroupSpecs"), json!([group]));
         assert_eq!(valid(object).replicas, 1 + want, "{group}");
+        group["suspend"] = json!(true);
+        let object = with(pasted(), &format!("{CLUSTER}/workerGroupSpecs"), json!([group]));
+        assert_eq!(valid(object).replicas, 1, "KubeRay makes no pods of {group}");
     }
     let alone = with(pasted(), &format!("{CLUSTER}/workerGroupSpecs"), json!(null));
     assert_eq!(valid(alone).replicas, 1);

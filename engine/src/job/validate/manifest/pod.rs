@@ -123,18 +123,34 @@ fn closed_node(pod: &At<'_>, check: &mut Checker) {
         check.refuse(&shared.path, NOT_ALLOWED);
     }
     for container in ["initContainers", "containers"].iter().flat_map(|list| pod.get(list).items()) {
-        let context = container.get("securityContext");
-        let privileged = context.get("privileged");
-        if is_on(&privileged) {
-            check.refuse(&privileged.path, NOT_ALLOWED);
-        }
-        for capability in context.get("capabilities").get("add").items() {
-            let name = capability.text().unwrap_or_default().to_ascii_uppercase();
-            if OPENS_THE_NODE.contains(&name.strip_prefix("CAP_").unwrap_or(&name)) {
-                check.refuse(&capability.path, NOT_ALLOWED);
-            }
+        keeps_node_closed(&container, check);
+    }
+}
+
+/// What gives a container more of the node than is its own.
+fn keeps_node_closed(container: &At<'_>, check: &mut Checker) {
+    let context = container.get("securityContext");
+    let privileged = context.get("privileged");
+    if privileged.value.as_bool() == Some(true) {
+        check.refuse(&privileged.path, NOT_ALLOWED);
+    }
+    for capability in context.get("capabilities").get("add").items() {
+        let name = capability.text().unwrap_or_default().to_ascii_uppercase();
+        if OPENS_THE_NODE.contains(&name.strip_prefix("CAP_").unwrap_or(&name)) {
+            check.refuse(&capability.path, NOT_ALLOWED);
         }
     }
+}
+
+/// Options of which KubeRay makes another container of the head. It is in no template, and no less on the node for that.
+pub(super) fn beside_the_head(options: &At<'_>, host_paths: bool, check: &mut Checker) {
+    check.object(options.clone());
+    if !host_paths {
+        keeps_node_closed(options, check);
+    }
+    let head = Part { kind: JobKind::RayJob, starts: true };
+    mounts(options, head, check);
+    env(&options.get("env"), head, check);
 }
 
 /// The program's container.
@@ -145,16 +161,7 @@ fn container(container: &At<'_>, part: Part, check: &mut Checker) -> Reading {
         check.refuse(&image.path, "is missing; Kubernetes needs one");
     }
     check.text(&image.path, found, 512);
-    for mount in check.list(&container.get("volumeMounts")) {
-        let path = mount.get("mountPath");
-        let plain = plain_path(path.text().unwrap_or_default());
-        if part.starts && OUR_DIRS.iter().any(|dir| is_within(&plain, dir)) {
-            check.refuse(
-                &path.path,
-                "must not be within /holdfast or /etc/holdfast, where Holdfast's agent is",
-            );
-        }
-    }
+    mounts(container, part, check);
     Reading {
         image: found.to_owned(),
         // That of a Ray container is no job's.
@@ -166,6 +173,20 @@ fn container(container: &At<'_>, part: Part, check: &mut Checker) -> Reading {
             .text_of(&container.get("workingDir"))
             .filter(|dir| !dir.is_empty() && part.kind == JobKind::PyTorchJob)
             .map(str::to_owned),
+    }
+}
+
+/// Volumes that would lie over what the agent brings.
+fn mounts(container: &At<'_>, part: Part, check: &mut Checker) {
+    for mount in check.list(&container.get("volumeMounts")) {
+        let path = mount.get("mountPath");
+        let plain = plain_path(path.text().unwrap_or_default());
+        if part.starts && OUR_DIRS.iter().any(|dir| is_within(&plain, dir)) {
+            check.refuse(
+                &path.path,
+                "must not be within /holdfast or /etc/holdfast, where Holdfast's agent is",
+            );
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{At, Checker, OBJECT, Work, all_replicas, count, work};
+use super::{At, Checker, OBJECT, Work, all_replicas, count, pod, work};
 use crate::{
     job::{JobKind, limits},
     words,
@@ -26,6 +26,7 @@ pub(super) fn read(spec: &At<'_>, host_paths: bool, check: &mut Checker) -> Opti
     let workers = check.list(&groups).iter().map(|group| pods_of(group, check)).fold(0, u32::saturating_add);
     let replicas = all_replicas(&groups.path, "the head", 1, workers, check);
     let mut work = work(spec, JobKind::RayJob, replicas, host_paths, check)?;
+    pod::beside_the_head(&cluster.get("autoscalerOptions"), host_paths, check);
     on_the_head(spec, &head, work.first.accelerators.0, check);
     work.first.command = command;
     Some(work)

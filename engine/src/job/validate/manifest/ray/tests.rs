@@ -149,6 +149,14 @@ fn what_asks_for_nothing_can_stay() {
         ("/spec/entrypointNumCpus", json!(0)),
         ("/spec/entrypointResources", json!("{\"accelerator\": 1}")),
         ("/spec/activeDeadlineSeconds", json!(60)),
+        (
+            "/spec/rayClusterSpec/autoscalerOptions",
+            json!({
+                "idleTimeoutSeconds": 60, "securityContext": { "runAsUser": 1000 },
+                "env": [{ "name": "RANK", "value": "0" }],
+                "volumeMounts": [{ "name": "a", "mountPath": "/tmp/a" }],
+            }),
+        ),
         ("/spec/later", json!({ "unknown": [1, 2.5] })),
     ] {
         assert_eq!(refused(pointer, value), Vec::<String>::new(), "{pointer}");
@@ -237,6 +245,31 @@ fn each_place_that_cannot_be_run_is_named() {
             "/spec/entrypointResources".to_owned(),
             json!("accelerator: 1"),
             "entrypointResources: must be an object with named fields, as a text of JSON such as '{\"name\": 1}'",
+        ),
+        (
+            cluster("/autoscalerOptions"),
+            json!({ "securityContext": { "privileged": true } }),
+            "rayClusterSpec.autoscalerOptions.securityContext.privileged: opens the directories of the node to the job, which this cluster does not allow; leave it out",
+        ),
+        (
+            cluster("/autoscalerOptions"),
+            json!({ "securityContext": { "capabilities": { "add": ["CHOWN", "sys_admin"] } } }),
+            "rayClusterSpec.autoscalerOptions.securityContext.capabilities.add[1]: opens the directories of the node to the job, which this cluster does not allow; leave it out",
+        ),
+        (
+            cluster("/autoscalerOptions"),
+            json!({ "env": [{ "name": "A", "value": "b" }, { "name": "HOLDFAST_X", "value": "c" }] }),
+            "rayClusterSpec.autoscalerOptions.env[1].name: is set by Holdfast for each process; remove it",
+        ),
+        (
+            cluster("/autoscalerOptions"),
+            json!({ "volumeMounts": [{ "name": "a", "mountPath": "/holdfast/x" }] }),
+            "rayClusterSpec.autoscalerOptions.volumeMounts[0].mountPath: must not be within /holdfast or /etc/holdfast, where Holdfast's agent is",
+        ),
+        (
+            cluster("/autoscalerOptions"),
+            json!("fast"),
+            "rayClusterSpec.autoscalerOptions: must be an object with named fields",
         ),
         (
             head("/shareProcessNamespace"),

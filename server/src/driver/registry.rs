@@ -10,7 +10,7 @@ use std::{
 
 use engine::{
     chain::{Chain, Input},
-    ids::JobId,
+    ids::{JobId, TaskId},
 };
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -102,6 +102,13 @@ impl Term {
 
     pub(super) fn has(&self, job_id: &JobId) -> bool {
         self.jobs().handles.contains_key(job_id)
+    }
+
+    /// The task of its job stands for this attempt.
+    pub(super) fn drives(&self, attempt: &TaskId) -> bool {
+        let Some(job_id) = attempt.job_id() else { return false };
+        let chain = self.jobs().handles.get(&job_id).map(|handle| handle.chain.clone());
+        chain.is_some_and(|chain| chain.borrow().live_task() == Some(attempt))
     }
 
     /// Gives a job a task, or the one it has already. `inbox`: requests may wait for it.

@@ -19,6 +19,8 @@ use crate::{
 
 /// How often the clusters are looked through. What they show is in memory.
 const LOOK_SECONDS: u64 = 20;
+/// Removals of one attempt that are asked for before one is forced: two minutes, which is longer than anything needs to end by itself.
+const ASKED: u32 = 6;
 /// How long an attempt must look like a stray before anything is done: longer than a removal that is under way takes.
 const GRACE_SECONDS: u64 = 300;
 
@@ -36,8 +38,10 @@ enum Standing {
 /// One that is no live attempt.
 struct Stray {
     since: Time,
-    /// It was told, or its removal was asked for.
-    told: bool,
+    /// It was told, or its removal was asked for, so many times.
+    tries: u32,
+    /// What was told of why it is still there.
+    hindrance: Option<String>,
 }
 
 /// Why a cluster could not be looked through.
@@ -84,23 +88,28 @@ async fn look(
     strays.retain(|task, _| there.contains(task));
     let now = shared.clock.now();
     for one in present {
-        let standing = standing(shared, &one.task).await?;
+        // Most of what is there is driven by the task of its job, which knows best; only of the rest is the database asked.
+        let standing =
+            if term.drives(&one.task) { Standing::Live } else { standing(shared, &one.task).await? };
         if standing == Standing::Live {
             strays.remove(&one.task);
             continue;
         }
-        let stray = strays.entry(one.task.clone()).or_insert(Stray { since: now, told: false });
+        let fresh = Stray { since: now, tries: 0, hindrance: None };
+        let stray = strays.entry(one.task.clone()).or_insert(fresh);
         if now < stray.since.plus_seconds(GRACE_SECONDS) {
             continue;
         }
-        let first = !std::mem::replace(&mut stray.told, true);
         match standing {
-            Standing::Over => remove(shared, term, connected, &one, first).await?,
-            Standing::Unknown if first => tracing::warn!(
-                cluster = name, task_id = %one.task,
-                "{} bears the mark of this installation and its database knows no such attempt; it is left alone: remove it if nobody needs it",
-                one.place
-            ),
+            Standing::Over => remove(shared, term, connected, &one, stray).await?,
+            Standing::Unknown if stray.tries == 0 => {
+                stray.tries = 1;
+                tracing::warn!(
+                    cluster = name, task_id = %one.task,
+                    "{} bears the mark of this installation and its database knows no such attempt; it is left alone: remove it if nobody needs it",
+                    one.place
+                );
+            }
             Standing::Unknown | Standing::Live => {}
         }
     }
@@ -117,19 +126,35 @@ async fn standing(shared: &Shared, task: &TaskId) -> Result<Standing, StoreError
     })
 }
 
+/// Asks for the removal of one. What cannot be removed is told and tried again, and keeps nothing behind it.
 async fn remove(
     shared: &Shared,
     term: &Term,
     connected: &Connected,
     one: &Present,
-    first: bool,
-) -> Result<(), StrayError> {
+    stray: &mut Stray,
+) -> Result<(), StoreError> {
+    // It takes its turn among the calls of jobs. The semaphore is never closed.
+    let Ok(_place) = connected.calls.acquire().await else { return Ok(()) };
     if !leads(shared, term).await? {
         return Ok(());
     }
-    if first {
+    if stray.tries == 0 {
         tracing::info!(task_id = %one.task, "{} is of an attempt that is over; it is removed", one.place);
     }
-    connected.cluster.delete(&one.task, one.kind, false).await?;
+    // Nothing of it is wanted any more.
+    let force = stray.tries >= ASKED;
+    stray.tries = stray.tries.saturating_add(1);
+    let hindrance = match connected.cluster.delete(&one.task, one.kind, force).await {
+        Ok(kept) => kept,
+        Err(error) => Some(format!("{:#}", anyhow::Error::from(error))),
+    };
+    if let Some(why) = hindrance.as_ref().filter(|_| hindrance != stray.hindrance) {
+        tracing::warn!(task_id = %one.task, why, "{} is not removed yet", one.place);
+    }
+    stray.hindrance = hindrance;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -166,7 +166,7 @@ async fn one_that_cannot_be_removed_keeps_none_behind_it_and_is_forced_at_last()
     world.look().await.unwrap();
     world.wait(GRACE_SECONDS - 1);
     world.look().await.unwrap();
-    assert_eq!(world.asked(), [], "its removal may be under way");
+    assert!(world.asked().is_empty(), "its removal may be under way");
     world.wait(1);
     world.look().await.unwrap();
     assert_eq!(world.asked(), [(task(2), false), (task(3), false)]);

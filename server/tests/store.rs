@@ -78,6 +78,36 @@ async fn what_a_server_keeps_of_a_job_goes_once_the_job_is_deleted() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_removed_keeps_nothing_behind_it() {
+    on_each_database(async |store| {
+        let dir = tempfile::tempdir().unwrap();
+        let jobs = dir.path().join("jobs");
+        std::fs::create_dir_all(jobs.join(job_id(2).as_str())).unwrap();
+        // No directory, so it cannot be removed as one.
+        std::fs::write(jobs.join(job_id(1).as_str()), "").unwrap();
+        let mut sweep = Sweep::new(dir.path(), store);
+        assert_eq!(sweep.round().await.unwrap(), [job_id(2)]);
+        assert_eq!(sweep.round().await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_kept_of_unknown_jobs_is_told_from_ones_own() {
+    on_each_database(async |store| {
+        create(&store, &Sample::new(1)).await;
+        let dir = tempfile::tempdir().unwrap();
+        let knows_all = async || Sweep::new(dir.path(), store.clone()).knows_all().await.unwrap();
+        assert!(knows_all().await, "nothing is kept yet");
+        for (name, want) in [("notes", true), (job_id(1).as_str(), true), (job_id(2).as_str(), false)] {
+            std::fs::create_dir_all(dir.path().join("jobs").join(name)).unwrap();
+            assert_eq!(knows_all().await, want, "{name}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_database_that_is_opened_twice_keeps_what_it_holds() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}/holdfast.db", dir.path().display());

@@ -19,13 +19,13 @@ const EACH: Duration = Duration::from_secs(600);
 /// Directories of one round, each a question to the database.
 const AT_A_TIME: usize = 256;
 
-/// Why a round did not get to its end.
+/// Why it could not be looked at what is kept.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// The directories could not be listed, or one not removed.
-    #[error("could not look through or remove {path}")]
+    /// The directories could not be listed.
+    #[error("could not look through {path}")]
     Files {
-        /// Which.
+        /// Where they are.
         path: PathBuf,
         /// Why.
         #[source]
@@ -66,31 +66,17 @@ impl Sweep {
         }
     }
 
-    /// Looks at the next directories, and after the last ones at the first again; names the jobs whose copy it removed.
+    /// Looks at the next directories, and after the last ones at the first again; names the jobs whose copy it removed. One that cannot be
+    /// removed is passed over until it comes round again.
     ///
     /// # Errors
-    /// The disk or the database. What was removed by then is.
+    /// The directories could not be listed, or the database failed. What was removed by then is.
     pub async fn round(&mut self) -> Result<Vec<JobId>, SweepError> {
-        let (dir, last) = (self.jobs.clone(), self.last.clone());
-        let listed = tokio::task::spawn_blocking(move || next(&dir, last.as_ref())).await;
-        let failed = |path: &Path, source| SweepError::Files { path: path.to_owned(), source };
-        let found =
-            listed.map_err(io::Error::other).flatten().map_err(|source| failed(&self.jobs, source))?;
+        let found = self.listed().await?;
         let is_end = found.len() < AT_A_TIME;
         let mut removed = Vec::new();
         for job in found {
-            let mut conn = self.store.read().await?;
-            let is_there = jobs::exists(&mut conn, &job).await?;
-            drop(conn);
-            if !is_there {
-                let dir = self.jobs.join(job.as_str());
-                match tokio::fs::remove_dir_all(&dir).await {
-                    Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                        return Err(failed(&dir, source));
-                    }
-                    _ => {}
-                }
-                tracing::info!(job_id = %job, "removed this server's copy of the logs of a deleted job");
+            if !self.is_there(&job).await? && self.remove(&job).await {
                 removed.push(job.clone());
             }
             self.last = Some(job);
@@ -99,6 +85,53 @@ impl Sweep {
             self.last = None;
         }
         Ok(removed)
+    }
+
+    /// Whether all that is kept is of jobs of this database, as far as it can tell: one that it does not hold may be deleted, or another's.
+    ///
+    /// # Errors
+    /// The directories could not be listed, or the database failed.
+    pub async fn knows_all(mut self) -> Result<bool, SweepError> {
+        loop {
+            let found = self.listed().await?;
+            let is_end = found.len() < AT_A_TIME;
+            for job in found {
+                if !self.is_there(&job).await? {
+                    return Ok(false);
+                }
+                self.last = Some(job);
+            }
+            if is_end {
+                return Ok(true);
+            }
+        }
+    }
+
+    async fn listed(&self) -> Result<Vec<JobId>, SweepError> {
+        let (dir, last) = (self.jobs.clone(), self.last.clone());
+        let listed = tokio::task::spawn_blocking(move || next(&dir, last.as_ref())).await;
+        let failed = |source| SweepError::Files { path: self.jobs.clone(), source };
+        listed.map_err(io::Error::other).flatten().map_err(failed)
+    }
+
+    async fn is_there(&self, job: &JobId) -> Result<bool, SweepError> {
+        let mut conn = self.store.read().await?;
+        Ok(jobs::exists(&mut conn, job).await?)
+    }
+
+    /// Whether it could be removed.
+    async fn remove(&self, job: &JobId) -> bool {
+        let dir = self.jobs.join(job.as_str());
+        match tokio::fs::remove_dir_all(&dir).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(job_id = %job, %error, dir = %dir.display(), "could not remove this server's copy of the logs of a deleted job");
+                false
+            }
+            _ => {
+                tracing::info!(job_id = %job, "removed this server's copy of the logs of a deleted job");
+                true
+            }
+        }
     }
 }
 

@@ -296,12 +296,23 @@ impl Hands {
         task: &TaskId,
     ) -> Result<(Option<JobSeen>, Vec<PodSeen>), ClusterError> {
         let failed = |error: CallError| error.unreachable(&self.settings, kind, LOOKING);
-        let job = limited(self.jobs(kind, namespace).get_opt(task.as_str())).await.map_err(failed)?;
-        let job = job.filter(|job| self.is_ours(job.labels(), task));
+        let job = self.look_at_job(namespace, kind, task).await?;
         let list = ListParams::default().labels(&names::of_task(&self.settings, task)).limit(A_FEW);
         let pods = limited(self.pods(namespace).list(&list)).await.map_err(failed)?;
-        let job = job.and_then(|job| JobSeen::of(kind, &job));
         Ok((job, pods.items.iter().filter_map(PodSeen::of).collect()))
+    }
+
+    /// An attempt's object in a namespace as it is now.
+    pub(super) async fn look_at_job(
+        &self,
+        namespace: &str,
+        kind: JobKind,
+        task: &TaskId,
+    ) -> Result<Option<JobSeen>, ClusterError> {
+        let found = limited(self.jobs(kind, namespace).get_opt(task.as_str())).await;
+        let found = found.map_err(|error| error.unreachable(&self.settings, kind, LOOKING))?;
+        let ours = found.filter(|job| self.is_ours(job.labels(), task));
+        Ok(ours.and_then(|job| JobSeen::of(kind, &job)))
     }
 
     fn is_ours(&self, labels: &std::collections::BTreeMap<String, String>, task: &TaskId) -> bool {

@@ -62,6 +62,24 @@ impl Known {
     pub(super) fn telling(&self) -> impl Iterator<Item = &PodKnown> {
         self.pods.iter().filter(|pod| !pod.withdrawn)
     }
+
+    /// Whether pods are taken away and nothing says why. The job may be suspended: that is told by another watch, which may be behind.
+    pub(super) fn is_unexplained(&self) -> bool {
+        let is_taken = |pod: &PodKnown| pod.seen.deleting || pod.gone && !pod.seen.is_over();
+        // KubeRay takes workers of Ray and makes others, all the time.
+        let is_replica = |pod: &PodKnown| pod.seen.replica.is_some();
+        let is_silent = |pod: &PodKnown| is_replica(pod) && is_taken(pod) && pod.seen.disruption.is_none();
+        self.job.as_ref().is_some_and(|job| !job.is("Suspended")) && self.telling().any(is_silent)
+    }
+
+    /// The same with the job object as it is now.
+    pub(super) fn with_job(mut self, job: JobSeen) -> Self {
+        for pod in self.pods.iter_mut().filter(|_| job.is("Suspended")) {
+            pod.withdrawn |= pod.gone || pod.seen.deleting;
+        }
+        self.job = Some(job);
+        self
+    }
 }
 
 /// Nodes by name.
@@ -75,9 +93,7 @@ pub(super) fn observe(known: &Known, nodes: &Nodes) -> Observation {
     }
     let pods: Vec<_> = known.telling().collect();
     let pods = pods.as_slice();
-    // Its pods go one after the other: what those that are still there notice of the others is no failure. One that ended before is.
-    let has_ended = |pod: &&PodKnown| matches!(status(pod, nodes), ReplicaStatus::Ended { .. });
-    if let Some(job) = job.as_ref().filter(|job| job.is("Suspended") && !pods.iter().any(has_ended)) {
+    if let Some(job) = job.as_ref().filter(|job| job.is("Suspended") && is_taken_back(known, nodes)) {
         return Observation::Suspended(queue::why(job, known, nodes));
     }
     let kind = job.as_ref().map(|job| job.kind).or_else(|| pods.first().map(|pod| pod.seen.kind));
@@ -96,6 +112,19 @@ pub(super) fn observe(known: &Known, nodes: &Nodes) -> Observation {
         return Observation::Placed { replicas };
     }
     Observation::Waiting(queue::why(job, known, nodes))
+}
+
+/// Whether a suspended attempt has lost what it had: with the first of its pods that goes, since a suspension that is taken back before
+/// has taken nothing. They go one after the other, and what those that are still there notice of the others is no failure. One that
+/// failed before is; one that finished is none.
+fn is_taken_back(known: &Known, nodes: &Nodes) -> bool {
+    let has_failed = |pod: &PodKnown| match status(pod, nodes) {
+        ReplicaStatus::Ended { exit, .. } => !exit.is_some_and(Exit::is_success),
+        ReplicaStatus::Pending(_) | ReplicaStatus::Blocked(_) | ReplicaStatus::Running => false,
+    };
+    let mut telling = known.telling().peekable();
+    let has_begun = telling.peek().is_none() || known.pods.iter().any(|pod| pod.withdrawn);
+    has_begun && !telling.any(has_failed)
 }
 
 /// The replicas of a PyTorchJob.
@@ -171,6 +200,11 @@ pub(super) fn status(pod: &PodKnown, nodes: &Nodes) -> ReplicaStatus {
     }
     // Only the kubelet could say that it ended, and that one is not heard.
     if seen.deleting && node.map_or_else(|| is_of_lost_node(seen), |node| !node.ready) {
+        // A drain that ends in a reboot is still a drain.
+        if let Some(reason) = disrupted(seen, node).filter(|reason| !matches!(reason, EndReason::NodeLost(_)))
+        {
+            return ended(reason);
+        }
         let name = seen.node.as_ref().map_or("its node", NodeName::as_str);
         let words = seen.disruption.as_ref().map_or_else(String::new, |said| format!(" ({})", said.message));
         return ended(EndReason::NodeLost(format!("{name} is not heard{words}")));

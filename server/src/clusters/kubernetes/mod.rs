@@ -74,6 +74,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use self::{
     act::Hands,
     events::{Place, Places},
+    facts::Known,
     output::Outputs,
     world::World,
 };
@@ -190,6 +191,17 @@ impl Kubernetes {
         });
     }
 
+    /// Where pods are taken away and nothing says why, asks for the job: that it is suspended may not have been shown yet, and to take
+    /// it for a failure could not be undone. The watch may be faster than this answer, so it is not remembered.
+    async fn explained(&self, known: Known) -> Result<Known, ClusterError> {
+        let Some(job) = known.job.as_ref().filter(|_| known.is_unexplained()) else { return Ok(known) };
+        let found = self.hands.look_at_job(&job.namespace, job.kind, &job.task).await?;
+        Ok(match found.filter(|found| found.uid == job.uid) {
+            Some(found) => known.with_job(found),
+            None => known,
+        })
+    }
+
     /// That the watches show nothing of an attempt is a hint only: they may be behind.
     async fn look(&self, task: &TaskId, kind: JobKind) -> Result<Observation, ClusterError> {
         for namespace in &self.settings().namespaces {
@@ -254,6 +266,7 @@ impl Cluster for Arc<Kubernetes> {
             return Err(self.unreachable("looking at an attempt", anyhow::anyhow!(why)));
         }
         let (known, nodes) = self.world.known(task, now);
+        let known = self.explained(known).await?;
         match facts::observe(&known, &nodes) {
             Observation::Absent => self.look(task, kind).await,
             seen => Ok(seen),

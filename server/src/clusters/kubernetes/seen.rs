@@ -88,7 +88,10 @@ impl JobSeen {
         let mut conditions: BTreeMap<_, _> =
             conditions.map(|condition| (condition.kind, bounded(condition.message))).collect();
         let is_over = ["Succeeded", "Failed"].iter().any(|over| conditions.contains_key(*over));
-        if data.spec.run_policy.suspend && !is_over {
+        if !data.spec.run_policy.suspend {
+            // The operator takes its word back only after it has made the first pods.
+            conditions.remove("Suspended");
+        } else if !is_over {
             // The operator says so only when it has deleted all pods.
             conditions
                 .entry("Suspended".to_owned())

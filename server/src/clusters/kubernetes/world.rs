@@ -94,6 +94,8 @@ struct PodEntry {
     seen: PodSeen,
     namespace: String,
     gone: bool,
+    /// Somebody deleted it, at whatever time: `seen` says so only where that may have ended its program.
+    deleting: bool,
     /// It went, or goes, because the job was suspended.
     withdrawn: bool,
     /// The trouble it waits in, and since when.
@@ -523,7 +525,7 @@ fn printing(pods: &[PodEntry], nodes: &Nodes) -> Vec<Printing> {
             pod: pod.seen.name.clone(),
             uid: pod.seen.uid.clone(),
             container: pod.seen.container.clone(),
-            ending: pod.seen.deleting,
+            ending: pod.deleting,
             over: pod.seen.is_over(),
         })
         .collect()
@@ -571,15 +573,15 @@ impl State {
         }
     }
 
-    /// Notes which pods of an attempt go because it is suspended, and forgets those that are gone. Those that are made later are not
-    /// among them.
+    /// Notes which pods of an attempt go because it is suspended. They are remembered until it goes on, as they tell that others
+    /// follow. Those that are made later are not among them.
     fn withdraw(&mut self, task: &TaskId) {
         let is_suspended = self.jobs.get(task).is_some_and(|job| job.is("Suspended"));
         let Some(pods) = self.pods.get_mut(task) else { return };
         for pod in pods.iter_mut().filter(|_| is_suspended) {
-            pod.withdrawn |= pod.gone || pod.seen.deleting;
+            pod.withdrawn |= pod.gone || pod.deleting;
         }
-        pods.retain(|pod| !(pod.gone && pod.withdrawn));
+        pods.retain(|pod| is_suspended || !(pod.gone && pod.withdrawn));
         if pods.is_empty() {
             self.pods.remove(task);
         }
@@ -608,15 +610,18 @@ impl State {
 impl PodEntry {
     fn new(seen: PodSeen, namespace: &str, now: Instant) -> Self {
         let waits = seen.waiting().map(|said| (said.clone(), now));
-        Self { seen, namespace: namespace.to_owned(), gone: false, withdrawn: false, waits }
+        let (namespace, deleting) = (namespace.to_owned(), seen.deleting);
+        Self { seen, namespace, gone: false, deleting, withdrawn: false, waits }
     }
 
     /// Takes a newer state; answers whether it is news.
     fn take(&mut self, seen: PodSeen, now: Instant) -> bool {
+        let goes = seen.deleting && !self.deleting;
+        self.deleting |= goes;
         // How it ended stays, whatever is done with the pod afterwards: a node that is drained later did not end it.
         if self.seen == seen || (self.seen.is_over() && self.seen.disruption.is_none() && !self.seen.deleting)
         {
-            return false;
+            return goes;
         }
         // A container alternates between the words for trying and for waiting to try again; that is one trouble.
         self.waits = match (seen.waiting(), self.waits.take()) {

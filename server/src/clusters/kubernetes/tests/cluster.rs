@@ -1,7 +1,7 @@
 use serde_json::Value;
 
 use super::{
-    fake::{client, job_object, list, pod_object, refusal, running, settings, task},
+    fake::{client, job_object, list, pod_object, refusal, running, settings, task, terminated},
     *,
 };
 use engine::ids::ReplicaName;
@@ -66,6 +66,22 @@ async fn absence_is_asked_for_and_not_concluded() {
         let path = format!("/namespaces/{namespace}/pytorchjobs/{}", task());
         assert!(asked.iter().any(|(what, _)| what.contains(&path)), "{path}");
     }
+}
+
+#[tokio::test]
+async fn a_suspension_is_asked_for_before_pods_that_go_are_a_failure() {
+    let mut pod = pod_object("master-0", "m-1", "n1", terminated("Failed", 143, "Error"));
+    pod["metadata"]["deletionTimestamp"] = "2026-11-29T19:26:47Z".into();
+    // What the watch of the jobs has shown so far.
+    let shown = server(vec![job_object(1, &[("Running", "True", "runs")])], vec![pod]);
+    let suspended = job_object(1, &[("Suspended", "True", "suspended")]);
+    let (client, _) = client(move |what, body| match what {
+        what if what.contains("/namespaces/train/pytorchjobs/") => Some((200, suspended.clone())),
+        _ => shown(what, body),
+    });
+    let (cluster, _stop) = start(client);
+    let seen = observed(&cluster, JobKind::PyTorchJob).await;
+    assert!(matches!(seen, Observation::Suspended(_)), "{seen:?}");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::clusters::kubernetes::{
-    fake::{job, node, pod, running, terminated, with_main},
+    fake::{job, job_object, node, pod, running, terminated, with_main},
     seen::PodSeen,
 };
 
@@ -196,6 +196,10 @@ fn a_node_that_is_not_heard_ends_only_pods_that_were_given_up() {
     // Nobody but its kubelet could say that the pod ended.
     assert!(lost(&status(&given_up, &nodes("Unknown", Some("node.kubernetes.io/unreachable")))));
     assert!(lost(&status(&given_up, &Nodes::new())), "nodes may not be listed");
+    // It was drained, and rebooted before its kubelet could say that the pod had ended.
+    let drained = deleting(disrupted(running(), "EvictionByEvictionAPI"));
+    let text = "EvictionByEvictionAPI: words".to_owned();
+    assert_eq!(status(&drained, &nodes("Unknown", None)), ended(EndReason::Preempted(text)));
     // It may come back.
     let unheard = there(running());
     assert_eq!(
@@ -312,12 +316,47 @@ fn a_suspended_job_waits_and_how_its_pods_end_says_nothing() {
     assert!(is_suspended(&[]));
     assert!(is_suspended(&[old.clone(), PodKnown { gone: true, ..old.clone() }]));
     assert!(is_suspended(&[there(running()), old.clone()]), "the others go next");
-    assert!(!is_suspended(&[there(terminated("Failed", 1, "Error"))]), "it failed before");
+    assert!(!is_suspended(&[there(running())]), "none goes yet, and none may");
+    let finished = there(terminated("Succeeded", 0, "Completed"));
+    assert!(is_suspended(&[finished, old.clone()]), "what one has finished is no failure");
+    assert!(!is_suspended(&[there(terminated("Failed", 1, "Error")), old.clone()]), "it failed before");
     let known = Known { job: Some(resumed), pods: vec![old.clone()], ..Known::default() };
     assert_eq!(queue_text(&known), "the training operator makes its pods");
     // Its object went meanwhile: as long as a pod is there, something is.
     let known = Known { pods: vec![old], ..Known::default() };
     assert!(placed(&known).is_empty());
+}
+
+#[test]
+fn a_job_that_is_to_run_is_not_suspended_whatever_its_operator_still_says() {
+    let mut object = job_object(1, &[CREATED, ("Suspended", "True", "suspended")]);
+    let is_suspended = |object: &Value| {
+        let object = serde_json::from_value(object.clone()).unwrap();
+        JobSeen::of(JobKind::PyTorchJob, &object).unwrap().is("Suspended")
+    };
+    assert!(is_suspended(&object));
+    object["spec"]["runPolicy"]["suspend"] = json!(false);
+    assert!(!is_suspended(&object));
+}
+
+#[test]
+fn pods_that_are_taken_away_are_explained_by_a_suspension_that_was_not_shown_yet() {
+    let unsaid = |pods: Vec<PodKnown>| Known { job: Some(job(1, &[CREATED])), pods, ..Known::default() };
+    for (case, pod, want) in [
+        ("it runs", there(running()), false),
+        ("told to end", deleting(running()), true),
+        ("ended by that", deleting(terminated("Failed", 143, "Error")), true),
+        ("gone", gone(running()), true),
+        ("it ended, and was cleared away", gone(terminated("Failed", 1, "Error")), false),
+        ("the cluster says why", deleting(disrupted(running(), "PreemptionByScheduler")), false),
+        ("a suspension that is known", PodKnown { withdrawn: true, ..deleting(running()) }, false),
+    ] {
+        assert_eq!(unsaid(vec![pod]).is_unexplained(), want, "{case}");
+    }
+    let known = unsaid(vec![deleting(terminated("Failed", 143, "Error"))]);
+    assert!(matches!(observe(&known, &Nodes::new()), Observation::Placed { .. }));
+    let known = known.with_job(job(1, &[CREATED, ("Suspended", "True", "suspended")]));
+    assert!(matches!(observe(&known, &Nodes::new()), Observation::Suspended(_)));
 }
 
 #[test]

@@ -98,6 +98,7 @@ fn labels(more: &[(&str, &str)]) -> Value {
 
 /// A job object of `replicas` with these conditions: type, status, message.
 pub(super) fn job_object(replicas: u32, conditions: &[(&str, &str, &str)]) -> Value {
+    let suspend = conditions.iter().any(|(kind, status, _)| (*kind, *status) == ("Suspended", "True"));
     let conditions: Vec<_> = conditions
         .iter()
         .map(|(kind, status, message)| json!({ "type": kind, "status": status, "reason": format!("PyTorchJob{kind}"), "message": message, "lastTransitionTime": "2026-11-29T19:26:47Z" }))
@@ -106,7 +107,10 @@ pub(super) fn job_object(replicas: u32, conditions: &[(&str, &str, &str)]) -> Va
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
         "metadata": { "name": TASK, "namespace": "train", "uid": "job-1", "resourceVersion": "5", "labels": labels(&[]) },
-        "spec": { "pytorchReplicaSpecs": { "Master": { "replicas": 1 }, "Worker": { "replicas": replicas - 1 } } },
+        "spec": {
+            "runPolicy": { "suspend": suspend },
+            "pytorchReplicaSpecs": { "Master": { "replicas": 1 }, "Worker": { "replicas": replicas - 1 } },
+        },
         "status": { "conditions": conditions },
     })
 }

@@ -127,6 +127,42 @@ async fn pods_that_go_with_a_suspension_say_nothing_and_those_after_it_do() {
 }
 
 #[tokio::test]
+async fn a_suspension_that_has_begun_lasts_until_the_job_goes_on() {
+    let (world, mut hints) = world();
+    let now = Instant::now();
+    sync(&world);
+    let is_suspended = |world: &World| {
+        let (known, nodes) = world.known(&task(), now);
+        matches!(facts::observe(&known, &nodes), engine::chain::Observation::Suspended(_))
+    };
+    let finished = pod("worker-1", "c", "n1", terminated("Succeeded", 0, "Completed"));
+    let goes = |mut seen: crate::clusters::kubernetes::seen::PodSeen| {
+        seen.deleting = true;
+        world.set_pod("train", seen, now);
+    };
+    world.set_job(job(3, &[]));
+    set(&world, "a", running(), now);
+    world.set_pod("train", pod("worker-0", "b", "n1", running()), now);
+    world.set_pod("train", finished.clone(), now);
+    world.set_job(job(3, &[("Suspended", "True", "suspended")]));
+    assert!(!is_suspended(&world), "no pod goes yet");
+    while hints.try_recv().is_ok() {}
+    goes(finished);
+    assert_eq!(hints.try_recv().unwrap(), task());
+    assert!(is_suspended(&world), "one that had finished goes with the others");
+    let (known, nodes) = world.known(&task(), now);
+    let status = facts::status(&known.pods[2], &nodes);
+    assert!(format!("{status:?}").contains("Exited"), "that is not how it ended: {status:?}");
+    goes(pod("worker-0", "b", "n1", running()));
+    world.remove_pod(&task(), "b");
+    world.remove_pod(&task(), "c");
+    assert!(is_suspended(&world), "the last one follows");
+    world.set_job(job(3, &[]));
+    let left: Vec<_> = world.known(&task(), now).0.pods.into_iter().map(|pod| pod.seen.uid).collect();
+    assert_eq!(left, ["a"], "what went is forgotten");
+}
+
+#[tokio::test]
 async fn what_a_kubelet_says_of_a_pod_is_kept_with_its_beginning() {
     let (world, mut hints) = world();
     let now = Instant::now();

@@ -31,6 +31,8 @@ pub(super) struct WorkloadSeen {
     pub unreserved: Option<Said>,
     pub has_quota: bool,
     pub admitted: bool,
+    /// Its job has ended: nobody waits for it any more.
+    pub finished: bool,
     /// The condition Evicted, where it is true; of a preemption with the words of that condition.
     pub evicted: Option<Said>,
     /// What it waits for before quota is looked for.
@@ -109,6 +111,7 @@ impl WorkloadSeen {
                 unreserved: condition("QuotaReserved", "False"),
                 has_quota: condition("QuotaReserved", "True").is_some(),
                 admitted: condition("Admitted", "True").is_some(),
+                finished: condition("Finished", "True").is_some(),
                 evicted,
                 gated: condition("BlockedOnPreemptionGates", "True"),
                 checks: checks.map(Check::words).collect(),

@@ -174,7 +174,8 @@ impl Optional {
 }
 
 fn workloads(namespace: String) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
-    owned(namespace, |queues| &mut queues.workloads, WorkloadSeen::of)
+    // Kueue keeps those of jobs that have ended, of everybody and for ever where it is not told otherwise.
+    owned(namespace, |queues| &mut queues.workloads, WorkloadSeen::of, |seen| seen.finished)
 }
 
 fn groups(
@@ -183,16 +184,17 @@ fn groups(
 ) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
     let of = move |object: &DynamicObject| GroupSeen::of(scheduler, object);
     match scheduler {
-        Scheduler::Volcano => owned(namespace, |queues| &mut queues.volcano_groups, of),
-        Scheduler::Plugins => owned(namespace, |queues| &mut queues.plugin_groups, of),
+        Scheduler::Volcano => owned(namespace, |queues| &mut queues.volcano_groups, of, |_| false),
+        Scheduler::Plugins => owned(namespace, |queues| &mut queues.plugin_groups, of, |_| false),
     }
 }
 
-/// Takes objects that are each of one job.
+/// Takes objects that are each of one job; those that are `over` are not remembered.
 fn owned<T: PartialEq + 'static>(
     namespace: String,
     memory: fn(&mut Queues) -> &mut Owned<T>,
     read: impl Fn(&DynamicObject) -> Option<(String, T)> + Send + 'static,
+    over: fn(&T) -> bool,
 ) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
     let mut listed = BTreeSet::new();
     move |world, event| {
@@ -204,7 +206,14 @@ fn owned<T: PartialEq + 'static>(
             Event::InitApply(object) | Event::Apply(object) => {
                 if let Some((owner, seen)) = read(&object) {
                     let uid = object.uid().unwrap_or_default();
-                    world.change_queues(|queues| memory(queues).set(owner, &namespace, uid, seen));
+                    world.change_queues(|queues| {
+                        let memory = memory(queues);
+                        if over(&seen) {
+                            memory.remove(&owner, &uid)
+                        } else {
+                            memory.set(owner, &namespace, uid, seen)
+                        }
+                    });
                 }
             }
             Event::InitDone => {

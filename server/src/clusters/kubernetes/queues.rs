@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{gang::GroupSeen, kueue::WorkloadSeen, seen::JobSeen};
 
-/// Objects of one kind that are remembered. Those of others are among them: nothing on them says whose job it is but its UID.
-const OBJECTS: usize = 8_192;
+/// Objects of one kind that are remembered, some kB each at most. Those of others are among them: nothing on them says whose job it is but
+/// its UID, and one may be seen before its job is.
+pub(super) const OBJECTS: usize = 32_768;
 
 /// All of a cluster.
 #[derive(Default)]
@@ -42,6 +43,16 @@ impl Queues {
             .cloned();
         let group_queue = group.as_ref().and_then(|group| self.gang_queues.get(group.queue_name()).cloned());
         InQueue { workload, position, group, group_queue }
+    }
+
+    /// Forgets what is of no job that is known, where there is no more room. `jobs`: how many are known.
+    pub(super) fn make_room(&mut self, jobs: usize, is_known: impl Fn(&str) -> bool) {
+        // With as many jobs there would be no room without the others' either, and each look for them would be in vain.
+        if jobs < OBJECTS {
+            self.workloads.make_room(&is_known);
+            self.volcano_groups.make_room(&is_known);
+            self.plugin_groups.make_room(&is_known);
+        }
     }
 
     /// A queue of Volcano is there.
@@ -107,6 +118,12 @@ impl<T: PartialEq> Owned<T> {
     pub(super) fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = (&str, &T)> {
         let entries = self.0.iter().filter(move |(_, entry)| entry.namespace == namespace);
         entries.map(|(owner, entry)| (owner.as_str(), &entry.seen))
+    }
+
+    fn make_room(&mut self, is_known: impl Fn(&str) -> bool) {
+        if self.0.len() >= OBJECTS {
+            self.0.retain(|owner, _| is_known(owner));
+        }
     }
 
     /// An object is there; answers whose it is where that is news.

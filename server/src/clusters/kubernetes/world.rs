@@ -23,7 +23,7 @@ use super::{
 };
 
 /// A watch that has been failing for so long makes its cluster out of reach; shorter gaps are an API server that is restarted.
-const FAILING: Duration = Duration::from_secs(15);
+pub(super) const FAILING: Duration = Duration::from_secs(15);
 /// Pods of one attempt that are remembered: as many as it has replicas at most, and as many that were made again.
 const PODS: usize = 2_048;
 /// Troubles that are remembered of jobs that are not known yet. Other people's jobs have troubles too, and are never known.
@@ -119,6 +119,9 @@ struct State {
     nodes: Arc<Nodes>,
     /// Whose events are about what: see [`JobSeen::events_of`].
     events_of: BTreeMap<String, TaskId>,
+    /// Whose job objects and whose pods bear which UID, so that what is about one of them finds it at once.
+    of_job: BTreeMap<String, TaskId>,
+    of_pod: BTreeMap<String, TaskId>,
     /// Why operators could not make pods, by what those events are about. As many as jobs, and some that came before theirs.
     troubles: BTreeMap<String, String>,
     early: BTreeMap<String, String>,
@@ -347,7 +350,8 @@ impl World {
     pub(super) fn set_pod(&self, namespace: &str, seen: PodSeen, now: Instant) {
         let task = seen.task.clone();
         let mut state = self.state();
-        let pods = state.pods.entry(task.clone()).or_default();
+        let State { pods, of_pod, .. } = &mut *state;
+        let pods = pods.entry(task.clone()).or_default();
         let is_full = pods.len() >= PODS;
         match pods.iter_mut().find(|pod| pod.seen.uid == seen.uid) {
             Some(pod) => {
@@ -359,7 +363,10 @@ impl World {
                 tracing::warn!(%task, pod = seen.name, "too many pods of one attempt; this one is not looked at");
                 return;
             }
-            None => pods.push(PodEntry::new(seen, namespace, now)),
+            None => {
+                of_pod.insert(seen.uid.clone(), task.clone());
+                pods.push(PodEntry::new(seen, namespace, now));
+            }
         }
         state.withdraw(&task);
         drop(state);
@@ -448,9 +455,8 @@ impl World {
     pub(super) fn set_making(&self, uid: String, mut said: Said, version: String, now: Instant) {
         let mut state = self.state();
         if state.making.len() >= TROUBLES && !state.making.contains_key(&uid) {
-            let State { making, pods, .. } = &mut *state;
-            let known: BTreeSet<_> = pods.values().flatten().map(|pod| pod.seen.uid.as_str()).collect();
-            making.retain(|uid, _| known.contains(uid.as_str()));
+            let State { making, of_pod, .. } = &mut *state;
+            making.retain(|uid, _| of_pod.contains_key(uid));
             if making.len() >= TROUBLES {
                 return;
             }
@@ -470,8 +476,7 @@ impl World {
             said = known.clone();
         }
         let is_news = known.is_none_or(|known| known != said);
-        let pods = state.pods.iter().filter(|(_, pods)| pods.iter().any(|pod| pod.seen.uid == uid));
-        let task = pods.map(|(task, _)| task.clone()).next().filter(|_| is_news);
+        let task = state.of_pod.get(&uid).filter(|_| is_news).cloned();
         state.making.insert(uid, Making { said, version, since, last: now });
         drop(state);
         task.iter().for_each(|task| self.hint(task));
@@ -480,12 +485,11 @@ impl World {
     /// Changes what is known of queueing systems; `change` answers whose it is about.
     pub(super) fn change_queues(&self, change: impl FnOnce(&mut Queues) -> Vec<String>) {
         let mut state = self.state();
-        let owners: BTreeSet<_> = change(&mut state.queues).into_iter().collect();
-        if owners.is_empty() {
-            return;
-        }
-        let of_owner = |job: &&JobSeen| owners.contains(&job.uid) || owners.contains(&job.events_of);
-        let tasks: Vec<_> = state.jobs.values().filter(of_owner).map(|job| job.task.clone()).collect();
+        let State { queues, of_job, events_of, .. } = &mut *state;
+        queues.make_room(of_job.len(), |owner| of_job.contains_key(owner) || events_of.contains_key(owner));
+        let owners = change(queues);
+        let of_owner = |owner: &String| [of_job.get(owner), events_of.get(owner)];
+        let tasks: BTreeSet<_> = owners.iter().flat_map(of_owner).flatten().cloned().collect();
         drop(state);
         tasks.iter().for_each(|task| self.hint(task));
     }
@@ -552,7 +556,9 @@ impl State {
 
     /// Takes a job object, and the trouble that was told of it before it was known.
     fn set_job(&mut self, job: JobSeen) {
-        let is_same = self.jobs.get(&job.task).is_some_and(|before| before.events_of == job.events_of);
+        let before = self.jobs.get(&job.task);
+        let is_same =
+            before.is_some_and(|before| before.events_of == job.events_of && before.uid == job.uid);
         if !is_same {
             self.remove_job(&job.task);
             if let Some(words) = self.early.remove(&job.events_of) {
@@ -563,11 +569,13 @@ impl State {
                 self.events_of.insert(job.events_of.clone(), job.task.clone());
             }
         }
+        self.of_job.insert(job.uid.clone(), job.task.clone());
         self.jobs.insert(job.task.clone(), job);
     }
 
     fn remove_job(&mut self, task: &TaskId) {
         if let Some(job) = self.jobs.remove(task) {
+            self.of_job.remove(&job.uid);
             self.events_of.remove(&job.events_of);
             self.troubles.remove(&job.events_of);
         }
@@ -581,7 +589,16 @@ impl State {
         for pod in pods.iter_mut().filter(|_| is_suspended) {
             pod.withdrawn |= pod.gone || pod.deleting;
         }
-        pods.retain(|pod| is_suspended || !(pod.gone && pod.withdrawn));
+        self.keep_pods(task, |pod| is_suspended || !(pod.gone && pod.withdrawn));
+    }
+
+    /// Forgets the pods of an attempt, except those that stay.
+    fn keep_pods(&mut self, task: &TaskId, stays: impl Fn(&PodEntry) -> bool) {
+        let Some(pods) = self.pods.get_mut(task) else { return };
+        for pod in pods.iter().filter(|pod| !stays(pod)) {
+            self.of_pod.remove(&pod.seen.uid);
+        }
+        pods.retain(|pod| stays(pod));
         if pods.is_empty() {
             self.pods.remove(task);
         }
@@ -596,7 +613,7 @@ impl State {
         let is_known = self.health.get(&jobs).is_some_and(|health| health.synced);
         let is_empty = pods.into_iter().flatten().all(|pod| pod.gone);
         if is_known && is_empty && !self.jobs.contains_key(task) {
-            self.pods.remove(task);
+            self.keep_pods(task, |_| false);
         }
     }
 

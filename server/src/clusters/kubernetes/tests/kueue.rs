@@ -152,6 +152,12 @@ fn one_that_was_given_up_says_what_a_person_must_do() {
 }
 
 #[test]
+fn one_of_a_job_that_has_ended_says_so() {
+    let finished = |value| workload(json!({ "conditions": [condition("Finished", value, "Succeeded", "")] })).finished;
+    assert!(finished("True") && !finished("False"));
+}
+
+#[test]
 fn a_place_is_told_only_of_one_that_stands_in_its_queue() {
     assert_eq!(why(&workload(json!({ "conditions": [pending(UNUSED)] })), Some(3)).position, Some(3));
     let reserved = json!({ "conditions": [condition("QuotaReserved", "True", "QuotaReserved", "")] });

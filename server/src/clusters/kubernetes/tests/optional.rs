@@ -78,6 +78,29 @@ async fn places_are_read_in_either_version_and_count_from_one() {
     assert!(asked.lock().unwrap().iter().all(|(what, _)| what.ends_with(path)));
 }
 
+#[test]
+fn workloads_of_jobs_that_have_ended_are_not_remembered() {
+    let world = World::new(mpsc::channel(16).0);
+    let mut take = workloads("train".to_owned());
+    let is_remembered = |world: &World| {
+        let mut found = false;
+        world.change_queues(|queues| {
+            found = queues.workloads.get("job-1").is_some();
+            Vec::new()
+        });
+        found
+    };
+    let object = |value: Value| serde_json::from_value::<DynamicObject>(value).unwrap();
+    let mut ended = workload("w-1");
+    ended["status"] = json!({ "conditions": [{ "type": "Finished", "status": "True", "reason": "Succeeded" }] });
+    take(&world, Event::InitApply(object(ended.clone())));
+    assert!(!is_remembered(&world), "it had ended before");
+    take(&world, Event::Apply(object(workload("w-1"))));
+    assert!(is_remembered(&world));
+    take(&world, Event::Apply(object(ended)));
+    assert!(!is_remembered(&world), "it has ended");
+}
+
 fn workload(uid: &str) -> Value {
     json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2",

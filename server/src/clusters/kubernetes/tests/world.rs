@@ -194,6 +194,51 @@ async fn what_a_kubelet_says_of_a_pod_is_kept_with_its_beginning() {
 }
 
 #[tokio::test]
+async fn objects_of_other_peoples_jobs_make_room_for_those_of_our_own() {
+    use crate::clusters::kubernetes::{kueue::WorkloadSeen, queues::OBJECTS};
+    let (world, _hints) = world();
+    world.set_job(job(1, &[]));
+    let set = |owner: &str| {
+        let (owner, seen) = (owner.to_owned(), WorkloadSeen::default());
+        world.change_queues(|queues| queues.workloads.set(owner.clone(), "train", owner, seen));
+    };
+    let is_known = |world: &World| world.known(&task(), Instant::now()).0.queued.workload.is_some();
+    (0..OBJECTS).for_each(|number| set(&format!("another-{number}")));
+    assert!(!is_known(&world));
+    set("job-1");
+    assert!(is_known(&world));
+    (0..2 * OBJECTS).for_each(|number| set(&format!("more-{number}")));
+    assert!(is_known(&world), "and stays");
+}
+
+#[tokio::test]
+async fn what_is_about_a_uid_finds_the_attempt_while_it_is_remembered() {
+    let (world, mut hints) = world();
+    let now = Instant::now();
+    sync(&world);
+    let uids = |world: &World| {
+        let state = world.state();
+        let uids: Vec<_> = state.of_job.keys().chain(state.of_pod.keys()).cloned().collect();
+        uids
+    };
+    world.set_job(job(1, &[]));
+    set(&world, "a", running(), now);
+    set(&world, "b", running(), now);
+    assert_eq!(uids(&world), ["job-1", "a", "b"]);
+    // Made anew under its name.
+    world.set_job(JobSeen { uid: "job-2".to_owned(), ..job(1, &[]) });
+    assert_eq!(uids(&world), ["job-2", "a", "b"]);
+    while hints.try_recv().is_ok() {}
+    let said = Said { reason: "FailedMount".to_owned(), message: "no such claim".to_owned() };
+    world.set_making("b".to_owned(), said, "1".to_owned(), now);
+    assert_eq!(hints.try_recv().unwrap(), task());
+    world.remove_pod(&task(), "a");
+    world.remove_pod(&task(), "b");
+    world.remove_job(&task(), "job-2");
+    assert!(uids(&world).is_empty());
+}
+
+#[tokio::test]
 async fn news_of_a_queueing_system_hint_at_the_job_that_they_are_about() {
     use crate::clusters::kubernetes::kueue::WorkloadSeen;
     let (world, mut hints) = world();

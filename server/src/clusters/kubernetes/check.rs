@@ -1,7 +1,7 @@
 //! What a cluster has now of what a job needs, asked before the job is made.
 //!
 //! An object that is named and is not there, and all else that cannot work, is the job's fault and refuses it. What may change, above
-//! all room, is only told. Whatever cannot be asked, for want of a right or of an answer, is told as that and holds up nobody: all
+//! all room, is only told. Whatever cannot be asked, for want of a right, of room or of an answer, is told as that and holds up nobody: all
 //! questions together have [`WHOLE`].
 
 use std::time::Duration;
@@ -24,7 +24,7 @@ use kube::{
     api::ListParams,
     core::{ApiResource, DynamicObject, GroupVersionKind},
 };
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     act::Hands,
@@ -36,19 +36,27 @@ use super::{
 
 /// How long all questions together may take: somebody waits for the answer.
 const WHOLE: Duration = Duration::from_secs(5);
-/// Questions at a time.
+/// Questions about one job at a time.
 const AT_A_TIME: usize = 8;
+/// Questions about all jobs at a time: whoever checks often must not take the API server's time from attempts.
+pub(super) const QUESTIONS: usize = 16;
 /// Quotas of a namespace that are looked at.
 const QUOTAS: u32 = 64;
 /// Kueue's API.
 const KUEUE: &str = "kueue.x-k8s.io";
 
 /// What there is now of what a job needs, the worst first.
-pub(super) async fn job(hands: &Hands, world: &World, spec: &JobSpec) -> Vec<Finding> {
-    within(WHOLE, hands, world, spec).await
+pub(super) async fn job(hands: &Hands, world: &World, questions: &Semaphore, spec: &JobSpec) -> Vec<Finding> {
+    within(WHOLE, hands, world, questions, spec).await
 }
 
-async fn within(limit: Duration, hands: &Hands, world: &World, spec: &JobSpec) -> Vec<Finding> {
+async fn within(
+    limit: Duration,
+    hands: &Hands,
+    world: &World,
+    questions: &Semaphore,
+    spec: &JobSpec,
+) -> Vec<Finding> {
     let wants = match wants::of(spec, &hands.settings) {
         Ok(wants) => wants,
         Err(finding) => return vec![finding],
@@ -58,7 +66,7 @@ async fn within(limit: Duration, hands: &Hands, world: &World, spec: &JobSpec) -
         let text = format!("Nothing was checked on the cluster, which cannot be reached now: {why}.");
         return vec![Finding::whole(Fit::NotChecked, text)];
     }
-    let asker = Asker { client: hands.client.clone(), wants: &wants, limit, until: now + limit };
+    let asker = Asker { client: hands.client.clone(), wants: &wants, questions, limit, until: now + limit };
     let named: Vec<_> = wants.named.iter().map(|named| asker.named(named)).collect();
     let named = stream::iter(named).buffered(AT_A_TIME);
     let (namespace, named, quotas) =
@@ -97,6 +105,8 @@ fn not_asked(wants: &Wants) -> Option<Finding> {
 struct Asker<'a> {
     client: Client,
     wants: &'a Wants,
+    /// Room for questions, of all jobs together.
+    questions: &'a Semaphore,
     limit: Duration,
     until: Instant,
 }
@@ -104,6 +114,11 @@ struct Asker<'a> {
 impl Asker<'_> {
     /// The answer, if it comes in time.
     async fn ask<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, CallError> {
+        let call = async {
+            // It is never closed.
+            let _place = self.questions.acquire().await;
+            call.await
+        };
         match tokio::time::timeout_at(self.until, call).await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(CallError::TooLong(self.limit)),

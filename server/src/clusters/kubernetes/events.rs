@@ -223,7 +223,11 @@ impl Places {
     }
 
     pub(super) fn set(&self, task: &TaskId, namespace: &str, uid: &str) {
-        let place = Place { namespace: namespace.to_owned(), uid: Some(uid.to_owned()) };
+        self.keep(task, Place { namespace: namespace.to_owned(), uid: Some(uid.to_owned()) });
+    }
+
+    /// Remembers of an attempt whatever is known: that its object is gone, too, so that it is asked for once only.
+    pub(super) fn keep(&self, task: &TaskId, place: Place) {
         let mut state = self.state();
         let (places, order) = &mut *state;
         if places.insert(task.clone(), place).is_none() {

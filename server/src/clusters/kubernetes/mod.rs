@@ -68,7 +68,10 @@ use engine::{
     job::{ClusterKind, ClusterTrouble, Finding, JobKind, JobSpec},
 };
 use kube::Client;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::Instant,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
@@ -98,6 +101,8 @@ pub struct Kubernetes {
     world: Arc<World>,
     outputs: Arc<Outputs>,
     places: Places,
+    /// Room for questions about jobs that are not made yet.
+    questions: Semaphore,
     hints: std::sync::Mutex<Option<mpsc::Receiver<TaskId>>>,
     tasks: TaskTracker,
 }
@@ -125,7 +130,8 @@ impl Kubernetes {
         tasks.spawn(async move { keeper.keep_going(&kept, stop).await });
         let hints = std::sync::Mutex::new(Some(hints));
         let places = Places::default();
-        Arc::new(Self { hands: Hands { client, settings }, world, outputs, places, hints, tasks })
+        let questions = Semaphore::new(check::QUESTIONS);
+        Arc::new(Self { hands: Hands { client, settings }, world, outputs, places, questions, hints, tasks })
     }
 
     /// Returns once its tasks have ended after `shutdown`.
@@ -166,15 +172,17 @@ impl Kubernetes {
         if let Some(known) = self.places.get(task) {
             return Ok(known);
         }
-        for namespace in self.namespaces_of(task) {
-            if let Some(uid) = self.hands.find(&namespace, note.kind, task).await? {
-                self.places.set(task, &namespace, &uid);
-                return Ok(Place { namespace, uid: Some(uid) });
+        let namespace = match self.world.namespace_of(task) {
+            Some(namespace) => namespace,
+            None => {
+                let namespace = self.settings().namespace_of(note.namespace.as_deref());
+                namespace.map_err(|text| ClusterError::Refused { text })?.to_owned()
             }
-        }
-        let namespace = self.settings().namespace_of(note.namespace.as_deref());
-        let namespace = namespace.map_err(|text| ClusterError::Refused { text })?.to_owned();
-        Ok(Place { namespace, uid: None })
+        };
+        let uid = self.hands.find(&namespace, note.kind, task).await?;
+        let place = Place { namespace, uid };
+        self.places.keep(task, place.clone());
+        Ok(place)
     }
 
     /// Tells why an object goes, while it is there. Nobody waits for it.
@@ -305,7 +313,7 @@ impl Cluster for Arc<Kubernetes> {
     }
 
     async fn check(&self, spec: &JobSpec) -> Vec<Finding> {
-        check::job(&self.hands, &self.world, spec).await
+        check::job(&self.hands, &self.world, &self.questions, spec).await
     }
 
     async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {

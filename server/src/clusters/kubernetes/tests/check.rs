@@ -17,6 +17,10 @@ fn world() -> World {
     world
 }
 
+fn questions() -> Semaphore {
+    Semaphore::new(QUESTIONS)
+}
+
 fn spec() -> JobSpec {
     let source = VolumeSource::Claim("data".to_owned());
     let kubernetes = PodOptions {
@@ -37,7 +41,7 @@ async fn found(
 ) -> Vec<String> {
     let (client, _) = client(move |what, _| answer(what));
     let hands = Hands { client, settings: settings() };
-    let findings = job(&hands, &world(), spec).await;
+    let findings = job(&hands, &world(), &questions(), spec).await;
     findings
         .iter()
         .map(|one| format!("{:?} {} {}", one.fit, one.field.as_deref().unwrap_or("-"), one.text))
@@ -71,7 +75,7 @@ fn all_there(what: &str) -> Option<(u16, Value)> {
 async fn what_is_there_is_said_and_secrets_are_not_asked_for() {
     let (client, asked) = client(|what, _| all_there(what));
     let hands = Hands { client, settings: settings() };
-    let findings = job(&hands, &world(), &spec()).await;
+    let findings = job(&hands, &world(), &questions(), &spec()).await;
     let fits: Vec<_> = findings.iter().map(|one| one.fit).collect();
     assert_eq!(fits, [Fit::NotChecked, Fit::Ok, Fit::Ok, Fit::Ok, Fit::Ok, Fit::Ok], "{findings:?}");
     assert!(findings[0].text.starts_with("Secret registry was not checked"), "{findings:?}");
@@ -141,7 +145,7 @@ async fn a_cluster_that_does_not_answer_is_waited_for_so_long_in_all() {
     });
     let kubernetes = PodOptions { volumes: volumes.collect(), ..PodOptions::default() };
     let spec = JobSpec { kubernetes, ..fake::spec(2) };
-    let found = within(Duration::from_millis(20), &hands, &world(), &spec).await;
+    let found = within(Duration::from_millis(20), &hands, &world(), &questions(), &spec).await;
     let unanswered = found.iter().filter(|one| one.fit == Fit::NotChecked).count();
     assert_eq!((unanswered, found.len()), (31, 32), "{found:?}");
     // Those that had to wait for room were not begun, or at once given up.
@@ -149,11 +153,27 @@ async fn a_cluster_that_does_not_answer_is_waited_for_so_long_in_all() {
 }
 
 #[tokio::test]
+async fn what_finds_no_room_among_the_questions_of_others_is_not_asked() {
+    let (client, asked) = client(|what, _| all_there(what));
+    let hands = Hands { client, settings: settings() };
+    let limit = Duration::from_millis(20);
+    let found = within(limit, &hands, &world(), &Semaphore::new(0), &spec()).await;
+    assert!(asked.lock().unwrap().is_empty());
+    let unanswered = found.iter().filter(|one| one.fit == Fit::NotChecked).count();
+    assert_eq!((unanswered, found.len()), (6, 7), "{found:?}");
+    // One place is enough for one job.
+    let one = Semaphore::new(1);
+    let found = within(WHOLE, &hands, &world(), &one, &spec()).await;
+    assert!(found.iter().filter(|one| one.fit == Fit::Ok).count() == 5, "{found:?}");
+    assert_eq!(one.available_permits(), 1);
+}
+
+#[tokio::test]
 async fn a_cluster_that_is_known_to_be_away_is_not_asked() {
     let (client, asked) = client(|_, _| None);
     let world = world();
     world.failed(&Watched::Server, "no route to host", Instant::now());
-    let findings = job(&Hands { client, settings: settings() }, &world, &spec()).await;
+    let findings = job(&Hands { client, settings: settings() }, &world, &questions(), &spec()).await;
     assert_eq!((findings.len(), findings[0].fit), (1, Fit::NotChecked));
     assert!(findings[0].text.contains("no route to host"), "{findings:?}");
     assert!(asked.lock().unwrap().is_empty());

@@ -4,7 +4,11 @@ use super::{
     fake::{client, job_object, list, pod_object, refusal, running, settings, task, terminated},
     *,
 };
-use engine::ids::ReplicaName;
+use engine::{
+    ids::ReplicaName,
+    record::{EventReason, EventRecord},
+    time::Time,
+};
 
 /// An API server with these objects; watches stay silent.
 fn server(jobs: Vec<Value>, pods: Vec<Value>) -> impl Fn(&str, &Value) -> Option<(u16, Value)> {
@@ -121,6 +125,35 @@ async fn pytorchjobs_do_not_wait_for_kuberay_nor_rayjobs_for_the_training_operat
         let (cluster, _stop) = start(client);
         assert_eq!(observed(&cluster, there).await, Observation::Absent);
     }
+}
+
+#[tokio::test]
+async fn an_object_that_is_gone_is_asked_for_once_and_where_its_job_was() {
+    let (client, asked) = client(server(Vec::new(), Vec::new()));
+    let (cluster, _stop) = start(client);
+    let event = EventRecord {
+        at: Time(0),
+        kind: EventReason::Resubmit.kind(),
+        reason: Some(EventReason::Resubmit),
+        task_id: Some(task()),
+        by: "holdfast".to_owned(),
+        text: "It is resubmitted.".to_owned(),
+    };
+    let namespace = Some("eval".to_owned());
+    let note = Note { task_id: task(), kind: JobKind::PyTorchJob, namespace, place: (12, 3), event };
+    for _ in 0..3 {
+        let gone = Place { namespace: "eval".to_owned(), uid: None };
+        assert_eq!(cluster.place(&note).await.unwrap(), gone);
+    }
+    let path = format!("/pytorchjobs/{}", task());
+    let asked: Vec<_> = asked.lock().unwrap().iter().map(|(what, _)| what.clone()).collect();
+    let [one] = asked.iter().filter(|what| what.contains(&path)).collect::<Vec<_>>()[..] else {
+        panic!("{asked:?}")
+    };
+    assert!(one.contains("/namespaces/eval/"), "{one}");
+    cluster.world.set_job(fake::job(1, &[]));
+    let seen = cluster.place(&note).await.unwrap();
+    assert_eq!((seen.namespace.as_str(), seen.uid.as_deref()), ("train", Some("job-1")));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 //! An API server that comes back is not met by everything at once: lists come in pages, a few at a time, and no two begin again at the
 //! same moment.
 
-use std::{collections::BTreeSet, fmt::Debug, future::pending, pin::pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt::Debug, pin::pin, sync::Arc, time::Duration};
 
 use engine::{ids::NodeName, job::JobKind};
 use futures::StreamExt;
@@ -15,7 +15,10 @@ use kube::{
     runtime::watcher::{self, Event, watcher},
 };
 use serde::de::DeserializeOwned;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::Instant,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -24,7 +27,7 @@ use super::{
     names, optional,
     seen::{self, JobSeen, NodeSeen, PodSeen},
     settings::KubernetesSettings,
-    world::{Watched, World},
+    world::{FAILING, Watched, World},
 };
 use crate::clock;
 
@@ -32,6 +35,8 @@ use crate::clock;
 const PAGE: u32 = 500;
 /// Lists that are read at a time. Those of one namespace, five and the nodes, need not wait for each other.
 const LISTS: usize = 8;
+/// Lists of what nothing waits for that are read at a time, beside the others: whoever serves them may be slow by himself.
+const OPTIONAL_LISTS: usize = 4;
 /// The first pause after a failure; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause: a cluster that comes back is seen within this time.
@@ -57,14 +62,15 @@ pub(super) fn begin(
     tasks.spawn(probe(client.clone(), Arc::clone(world), stop.clone()));
     let any = watcher::Config::default().timeout(REQUEST_SECONDS).page_size(PAGE);
     let ours = any.clone().labels(&names::of_cluster(settings));
-    let lists = Arc::new(Semaphore::new(LISTS));
-    let keeper = || Keeper {
+    let [lists, optional_lists] = [LISTS, OPTIONAL_LISTS].map(|room| Arc::new(Semaphore::new(room)));
+    let keeper_of = |lists: &Arc<Semaphore>| Keeper {
         world: Arc::clone(world),
         stop: stop.clone(),
         tasks: tasks.clone(),
-        lists: Arc::clone(&lists),
+        lists: Arc::clone(lists),
     };
-    optional::begin(client, settings, &any, keeper);
+    let keeper = || keeper_of(&lists);
+    optional::begin(client, settings, &any, || keeper_of(&optional_lists));
     for namespace in &settings.namespaces {
         for kind in names::KINDS {
             let api = Api::namespaced_with(client.clone(), namespace, &names::resource(kind));
@@ -108,13 +114,18 @@ async fn probe(client: Client, world: Arc<World>, stop: CancellationToken) {
 
 /// Notes how a watch does; a failure and its end are said aloud once.
 pub(super) fn note(world: &World, watched: &Watched, outcome: Result<bool, String>) {
+    note_since(world, watched, outcome, Instant::now());
+}
+
+/// The same of a failure that has lasted since then.
+fn note_since(world: &World, watched: &Watched, outcome: Result<bool, String>, since: Instant) {
     match outcome {
         Ok(complete) => {
             if world.heard(watched, complete) {
                 tracing::info!(%watched, "watched again");
             }
         }
-        Err(words) if world.failed(watched, &words, Instant::now()) => {
+        Err(words) if world.failed(watched, &words, since) => {
             if matches!(watched, Watched::Jobs(JobKind::RayJob, _)) {
                 // Many clusters have no KubeRay and need none.
                 tracing::info!(%watched, error = words, "no RayJob can be run here for now; it is tried again");
@@ -254,7 +265,7 @@ impl Keeper {
     {
         let mut pause = FIRST_PAUSE;
         loop {
-            let followed = self.follow(watched, watcher(api.clone(), config.clone()), take).await;
+            let followed = self.follow(watched, watcher(api.clone(), config.clone()), take, LIST).await;
             if !wanted(&followed) {
                 return;
             }
@@ -263,27 +274,43 @@ impl Keeper {
         }
     }
 
-    /// Follows one watch until it fails or has lasted long.
+    /// Room for a list. Nothing is seen of what waits longer for it than a watch may fail, so that counts as a failure.
+    async fn room(&self, watched: &Watched, patience: Duration) -> Option<SemaphorePermit<'_>> {
+        let began = Instant::now();
+        let mut room = pin!(self.lists.acquire());
+        // The semaphore is never closed.
+        match tokio::time::timeout(patience, &mut room).await {
+            Ok(room) => room.ok(),
+            Err(_) => {
+                let words = "other lists have not ended that are read before this one".to_owned();
+                note_since(&self.world, watched, Err(words), began);
+                room.await.ok()
+            }
+        }
+    }
+
+    /// Follows one watch until it fails or has lasted long. Its list has to be whole within `list`.
     async fn follow<K: Debug>(
         &self,
         watched: &Watched,
         events: impl futures::Stream<Item = watcher::Result<Event<K>>>,
         take: &mut impl FnMut(&World, Event<K>),
+        list: Duration,
     ) -> Followed {
         let mut events = pin!(events);
         let mut synced = false;
         let ended = |synced| Followed { synced, absent: false };
-        // Given back with the end of the list. The semaphore is never closed.
-        let mut place = self.lists.acquire().await.ok();
-        let relist = tokio::time::sleep(clock::spread(RELIST));
-        tokio::pin!(relist);
+        // Given back with the end of the list.
+        let mut room = self.room(watched, FAILING).await;
+        let mut relist = pin!(tokio::time::sleep(clock::spread(RELIST)));
+        // Of the whole list: one that goes on for ever is none.
+        let mut late = pin!(tokio::time::sleep(list));
         loop {
-            let late = async { if synced { pending().await } else { tokio::time::sleep(LIST).await } };
             let event = tokio::select! {
                 event = events.next() => event,
                 () = &mut relist => return ended(synced),
-                () = late => {
-                    let words = format!("no list came within {} s", LIST.as_secs());
+                () = &mut late, if !synced => {
+                    let words = format!("no list came within {} s", list.as_secs());
                     note(&self.world, watched, Err(words));
                     return ended(synced);
                 }
@@ -293,7 +320,7 @@ impl Keeper {
                     let complete = matches!(event, Event::InitDone);
                     synced |= complete;
                     if complete {
-                        drop(place.take());
+                        drop(room.take());
                     }
                     take(&self.world, event);
                     note(&self.world, watched, Ok(complete));
@@ -354,3 +381,7 @@ pub(super) fn said(error: CallError, kind: Option<JobKind>) -> String {
         None => text,
     }
 }
+
+#[cfg(test)]
+#[path = "tests/watch.rs"]
+mod tests;

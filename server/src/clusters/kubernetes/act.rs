@@ -73,15 +73,29 @@ impl Hands {
         }
     }
 
-    /// Asks the API server whether it is ready, for which nobody needs a right of his own.
+    /// Asks the API server whether it is ready, for which nobody needs a right of his own where that was not taken away.
     async fn is_ready(&self) -> Result<(), CallError> {
         let request = Request::get("/readyz").body(Vec::new());
         let request = request.map_err(|why| CallError::Transport(why.to_string()))?;
         match limited(self.client.request_text(request)).await {
             Ok(_) => Ok(()),
+            Err(CallError::Api(status)) if matches!(status.code, 401 | 404) => Ok(()),
+            Err(CallError::Api(status)) if status.code == 403 && self.has_a_right().await => Ok(()),
             Err(CallError::Api(status)) => Err(CallError::NotReady(unready(&status.message))),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether the API server knows any right of ours. One that has just started forbids everything, `/readyz` too, until it has read
+    /// who may what.
+    async fn has_a_right(&self) -> bool {
+        let list = ListParams::default().limit(1);
+        for namespace in self.settings.namespaces.iter().take(A_FEW as usize) {
+            if limited(self.pods(namespace).list(&list)).await.is_ok() {
+                return true;
+            }
+        }
+        false
     }
 
     /// Makes the attempt's Secret, then its job, then the Secret the job's own.

@@ -71,12 +71,12 @@ impl CallError {
         doing: &'static str,
     ) -> ClusterError {
         match &self {
-            Self::Api(status) => match refusal(status, kind) {
-                Some(text) => ClusterError::Refused { text },
-                None => ClusterError::Delayed {
-                    reason: hindrance(&status.message),
-                    text: with_advice(self.to_string(), status, kind),
-                },
+            Self::Api(status) => match (refusal(status, kind), hindrance(status)) {
+                (Some(text), _) => ClusterError::Refused { text },
+                (None, Some(reason)) => {
+                    ClusterError::Delayed { reason, text: with_advice(self.to_string(), status, kind) }
+                }
+                (None, None) => self.unreachable(settings, kind, doing),
             },
             Self::Transport(_) | Self::TooLong(_) | Self::NotReady(_) => {
                 self.unreachable(settings, kind, doing)
@@ -103,9 +103,17 @@ impl CallError {
     }
 }
 
-/// What kind of reason keeps the API server from taking something for now.
-fn hindrance(words: &str) -> QueueReason {
-    if queue::is_quota(words) { QueueReason::Quota } else { QueueReason::Constraints }
+/// What kind of reason keeps a cluster that works from taking something for now; none where the cluster itself does not do well, of which
+/// nothing follows for the job.
+fn hindrance(status: &Status) -> Option<QueueReason> {
+    let words = &status.message;
+    if queue::is_quota(words) {
+        Some(QueueReason::Quota)
+    } else if status.code >= 500 && words.contains("webhook") {
+        Some(QueueReason::Constraints)
+    } else {
+        None
+    }
 }
 
 fn with_advice(words: String, status: &Status, kind: JobKind) -> String {
@@ -204,15 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_not_final_says_why_a_job_waits_and_silence_says_nothing() {
+    fn an_answer_that_is_not_final_says_why_a_job_waits_and_an_outage_says_nothing() {
         let after = |error: CallError| error.of_creation(&settings(), JobKind::PyTorchJob, "creating");
         let quota = "secrets \"a\" is forbidden: exceeded quota: few, requested: secrets=1";
         let webhook = "Internal error occurred: failed calling webhook \"v\": context deadline exceeded";
-        for (code, words, want) in [
-            (403, quota, QueueReason::Quota),
-            (500, webhook, QueueReason::Constraints),
-            (503, "apiserver not ready", QueueReason::Constraints),
-        ] {
+        for (code, words, want) in
+            [(403, quota, QueueReason::Quota), (500, webhook, QueueReason::Constraints)]
+        {
             match after(CallError::Api(Box::new(status(code, words)))) {
                 ClusterError::Delayed { reason, text } => {
                     assert_eq!(reason, want);
@@ -221,10 +227,18 @@ mod tests {
                 other => panic!("{words}: {other}"),
             }
         }
-        for silence in
-            [CallError::Transport("refused".to_owned()), CallError::TooLong(Duration::from_secs(1))]
-        {
-            let error = after(silence);
+        let outages = [
+            (401, "Unauthorized"),
+            (429, "Too many requests, please try again later."),
+            (500, "etcdserver: request timed out"),
+            (503, "apiserver not ready"),
+            (504, "Timeout: request did not complete within the allotted timeout"),
+        ];
+        let outages = outages.map(|(code, words)| CallError::Api(Box::new(status(code, words))));
+        let silence =
+            [CallError::Transport("refused".to_owned()), CallError::TooLong(Duration::from_secs(1))];
+        for outage in outages.into_iter().chain(silence) {
+            let error = after(outage);
             assert!(matches!(error, ClusterError::Unreachable { .. }), "{error}");
         }
     }

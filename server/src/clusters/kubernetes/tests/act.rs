@@ -158,9 +158,34 @@ async fn a_quota_or_a_server_that_is_away_is_not_final() {
     );
     for code in [401, 429, 500, 503] {
         let (hands, _) = hands(move |_, _| refusal(code, "", "later"));
-        let (reason, text) = delayed(hands.create(&order(spec(2))).await);
-        assert!(reason == QueueReason::Constraints && text.contains("later"), "{text}");
+        let text = unreachable(hands.create(&order(spec(2))).await);
+        assert!(text.contains("later"), "{text}");
     }
+}
+
+#[tokio::test]
+async fn a_refusal_is_believed_where_nobody_may_ask_whether_the_api_server_is_ready() {
+    // Some clusters let nobody read /readyz, some have a proxy before it that knows no such path.
+    for (code, reason) in [(401, "Unauthorized"), (403, "Forbidden"), (404, "NotFound")] {
+        let (hands, asked) = hands(move |what, _| match what {
+            "GET /readyz" => refusal(code, reason, "no"),
+            // Of the namespaces one may be gone, with what was allowed there.
+            what if what.contains("/namespaces/eval/pods") => list(Vec::new()),
+            _ => refusal(403, "Forbidden", "secrets is forbidden: User \"h\" cannot create resource"),
+        });
+        assert!(refused(hands.create(&order(spec(2))).await).contains("docs/kubernetes.md"));
+        let asked = verbs(&asked);
+        assert_eq!(
+            (asked.first(), asked.last()),
+            (Some(&"POST secret".to_owned()), Some(&"POST secret".to_owned()))
+        );
+    }
+    // A proxy that has nobody behind it.
+    let (away, _) = hands(|what, _| match what {
+        "GET /readyz" => refusal(502, "", "bad gateway"),
+        _ => refusal(404, "NotFound", "not found"),
+    });
+    assert!(unreachable(away.create(&order(spec(2))).await).contains("bad gateway"));
 }
 
 #[tokio::test]

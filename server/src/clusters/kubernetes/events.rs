@@ -43,6 +43,29 @@ const CONFIDENTIAL: [&str; 10] = [
     "private_key",
     "authorization",
 ];
+/// How secrets begin that are told by themselves: of Hugging Face, OpenAI and those like it, AWS, GitHub, GitLab, Google, NVIDIA, Slack, and JWTs.
+const SECRETS: [&str; 17] = [
+    "hf_",
+    "sk-",
+    "AKIA",
+    "ASIA",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "AIza",
+    "nvapi-",
+    "xoxb-",
+    "xoxp-",
+    "xoxa-",
+    "eyJ",
+];
+/// Characters of a secret after its beginning, and how many of them without a break look drawn by lot.
+const SECRET_CHARS: usize = 16;
+const DRAWN_CHARS: usize = 8;
 const HIDDEN: &str = "***";
 
 /// The object of an attempt, as events name it.
@@ -153,34 +176,107 @@ fn clean(text: &str) -> String {
     cleaned
 }
 
-/// The text without the values of confidential names (`TOKEN=…`, `password: …`) and without the passwords of addresses.
+/// The text without the values of confidential names (`TOKEN=…`, `password: …`, `--token …`), without the passwords of addresses, what a
+/// bearer shows, and what is known for a secret by its beginning.
 fn hide(line: &str) -> String {
     let mut words = Vec::new();
-    // The value of a confidential name comes next, or its sign.
-    let (mut hides_next, mut signs_next) = (false, false);
+    // Why the next word may be a value, or a sign.
+    let (mut next, mut signs_next) = (After::Nothing, false);
     for word in line.split(' ') {
-        let (is_value, is_sign) = (std::mem::take(&mut hides_next), std::mem::take(&mut signs_next));
+        let (after, is_sign) = (std::mem::take(&mut next), std::mem::take(&mut signs_next));
         let mut signs = word.match_indices(['=', ':']).map(|(at, _)| at);
         let sign = signs.find(|at| is_confidential(&word[..*at]));
+        let is_value = match after {
+            After::Nothing => false,
+            After::Sign => true,
+            After::Argument => !is_argument(word),
+            After::Bearer => sign.is_none(),
+        };
         words.push(match sign {
+            _ if is_value && word.is_empty() => {
+                next = after;
+                String::new()
+            }
             _ if is_value && is_lead(word) || is_sign && matches!(word, "=" | ":") => {
-                hides_next = true;
+                next = After::Sign;
                 word.to_owned()
             }
             // A number is a count, as of the tokens of a batch.
             _ if is_value && !is_number(word) => HIDDEN.to_owned(),
-            Some(at) if at + 1 == word.len() => {
-                hides_next = true;
+            Some(at) if at + 1 == word.len() || shows_bearer(&word[at + 1..]) => {
+                next = After::Sign;
                 word.to_owned()
             }
-            Some(at) if !is_number(&word[at + 1..]) => format!("{}{HIDDEN}", &word[..=at]),
+            Some(at) if !is_number(&word[at + 1..]) => format!("{}{HIDDEN}", open(&word[..=at])),
             _ => {
                 signs_next = is_confidential(word);
-                without_password(word)
+                if is_argument(word) && is_confidential(plain(word)) {
+                    next = After::Argument;
+                } else if shows_bearer(word) {
+                    next = After::Bearer;
+                }
+                open(word)
             }
         });
     }
     words.join(" ")
+}
+
+/// What stood before a word that may be a value for it.
+#[derive(Clone, Copy, Default)]
+enum After {
+    #[default]
+    Nothing,
+    /// `password:`, after which anything is one.
+    Sign,
+    /// `--password`, after which another argument is none.
+    Argument,
+    /// `Bearer`, after which `token:` is none.
+    Bearer,
+}
+
+/// A word that is no value itself, without what is confidential in it.
+fn open(word: &str) -> String {
+    without_secrets(&without_password(word))
+}
+
+/// Whether the word before what a bearer shows ends here: `Bearer`, or what ends so after a sign.
+fn shows_bearer(word: &str) -> bool {
+    let last = word.rsplit(|c: char| !c.is_ascii_alphanumeric()).next();
+    last.is_some_and(|last| last.eq_ignore_ascii_case("bearer"))
+}
+
+/// Without what stands around a word in a list, a call, a quotation.
+fn plain(word: &str) -> &str {
+    word.trim_matches(['"', '\'', '`', ',', '(', ')', '[', ']'])
+}
+
+fn is_argument(word: &str) -> bool {
+    plain(word).starts_with('-')
+}
+
+/// The word without secrets that are known by their beginning.
+fn without_secrets(word: &str) -> String {
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let (mut kept, mut left) = (String::new(), word);
+    while let Some(start) = left.find(is_inner) {
+        let (before, from) = left.split_at(start);
+        let (run, after) = from.split_at(from.find(|c| !is_inner(c)).unwrap_or(from.len()));
+        kept.push_str(before);
+        kept.push_str(if is_secret(run) { HIDDEN } else { run });
+        left = after;
+    }
+    kept.push_str(left);
+    kept
+}
+
+/// Names of functions and files begin like secrets too (`hf_hub_download`); they are words, in small letters.
+fn is_secret(run: &str) -> bool {
+    let is_drawn = |part: &str| {
+        part.len() >= DRAWN_CHARS && part.contains(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase())
+    };
+    let rest = SECRETS.iter().find_map(|start| run.strip_prefix(start));
+    rest.is_some_and(|rest| rest.len() >= SECRET_CHARS && rest.split(['_', '-', '.']).any(is_drawn))
 }
 
 fn is_confidential(name: &str) -> bool {
@@ -190,7 +286,7 @@ fn is_confidential(name: &str) -> bool {
 
 /// It stands before a value and is none.
 fn is_lead(word: &str) -> bool {
-    word.is_empty() || ["=", ":", "bearer", "basic"].iter().any(|lead| word.eq_ignore_ascii_case(lead))
+    ["=", ":", "bearer", "basic"].iter().any(|lead| word.eq_ignore_ascii_case(lead))
 }
 
 fn is_number(text: &str) -> bool {

@@ -57,6 +57,7 @@ pub async fn run(config: Config) -> anyhow::Result<u8> {
         outcome: Outcome::NOTHING,
         ending: false,
         idle_since: Instant::now(),
+        said_ready: false,
     };
     supervisor.offer_port();
     let code = supervisor.run(&mut signals).await;
@@ -120,6 +121,8 @@ struct Supervisor {
     ending: bool,
     /// Since when nothing runs.
     idle_since: Instant,
+    /// The server knows that what it told to stop has stopped.
+    said_ready: bool,
 }
 
 impl Supervisor {
@@ -170,6 +173,7 @@ impl Supervisor {
         let desired = if self.ending { Some(Desired::Exit) } else { self.link.desired.borrow().clone() };
         let now = Instant::now();
         let alone = self.lonely_deadline().is_some_and(|at| at <= now);
+        let is_stopped = matches!(desired, Some(Desired::Stop { .. }));
         if let Some(running) = &mut self.running {
             if alone || must_stop(running.number(), desired.as_ref()) {
                 running.ask_stop(&self.tree, now);
@@ -200,7 +204,17 @@ impl Supervisor {
             }
             _ => {}
         }
+        self.say_ready(is_stopped);
         None
+    }
+
+    /// What was told to stop has no process any more, and is ready for what comes next. Told once for each such order: the server may
+    /// have asked before, and for another reason.
+    fn say_ready(&mut self, is_stopped: bool) {
+        if is_stopped && !self.said_ready {
+            self.state.report(self.next(), ReportBody::Ready);
+        }
+        self.said_ready = is_stopped;
     }
 
     fn start(&mut self, launch: Launch) {
@@ -229,9 +243,14 @@ impl Supervisor {
         self.state.launch().is_none_or(|last| last.number < number)
     }
 
+    /// The launch that may come next.
+    fn next(&self) -> u32 {
+        self.state.launch().map_or(0, |last| last.number.saturating_add(1))
+    }
+
     /// Offers a port for the launch that may come next.
     fn offer_port(&mut self) {
-        let next = self.state.launch().map_or(0, |last| last.number.saturating_add(1));
+        let next = self.next();
         if self.held.as_ref().is_some_and(|held| held.offer().launch == next) {
             return;
         }

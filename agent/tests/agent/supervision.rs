@@ -110,6 +110,22 @@ fn a_program_that_ignores_sigterm_is_killed_after_its_grace() {
 }
 
 #[test]
+fn what_was_told_to_stop_is_ready_for_the_next_launch() {
+    with_server(|server| async move {
+        let _agent = server.bash("echo up >$DIR/up; exec sleep 1000");
+        server.run(0).await;
+        server.file("up").await;
+        server.want(Desired::Stop { launch: 0 });
+        server.stopped(0).await;
+        server.report(1, "Ready", |body| (*body == ReportBody::Ready).then_some(())).await;
+        server.run(1).await;
+        server.started(1).await;
+        let ready = server.reports().iter().filter(|report| report.body == ReportBody::Ready).count();
+        assert_eq!(ready, 2, "once at its beginning, and once for the order");
+    });
+}
+
+#[test]
 fn a_daemon_does_not_outlive_the_program_that_crashed() {
     with_server(|server| async move {
         let _agent = server.bash(&format!("{DAEMON} exit 3"));

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     ids::{ReplicaName, TaskId},
+    record::LaunchCause,
     sync::{Desired, Launch, PortOffer},
 };
 
@@ -33,7 +34,13 @@ pub(super) fn of(
         Stage::Failing(_) | Stage::Starting | Stage::Running => {
             let offered = rendezvous.filter(|(_, offer)| offer.launch == launch.number);
             let (Some(_), Some((address, offer))) = (launch.ordered_at, offered) else {
-                return Desired::Wait;
+                // One that outlived a suspension may still run what was before it, and only an agent without a process is ready. While
+                // its resources are away nobody is told: those that then end, with their pods, would seem to be ready.
+                let is_left = launch.cause == LaunchCause::Requeue && !attempt.replicas[index].ready;
+                return match launch.number.checked_sub(1).filter(|_| is_left) {
+                    Some(before) => Desired::Stop { launch: before },
+                    None => Desired::Wait,
+                };
             };
             let processes = chain.spec.processes_per_replica;
             Desired::Run {

@@ -107,6 +107,23 @@ fn agents_that_went_with_their_pods_do_not_hold_the_start_limit() {
 }
 
 #[test]
+fn agents_that_outlive_a_suspension_stop_what_was_and_go_on_with_the_others() {
+    let mut world = World::new(full(2, 2));
+    world.up().steps(1, 10).checkpoint(false, 10).observe(suspended("preempted"));
+    assert!(matches!(world.desired(0), Desired::Wait), "its pod may go next");
+    // It was taken back before the pod of the first went; that of the second was made anew.
+    world.placed(&[]).report(1, ReportBody::Ready);
+    assert_eq!((world.desired(0), world.desired(1)), (Desired::Stop { launch: 0 }, Desired::Wait));
+    world.after(60.0).report(0, ReportBody::Ready);
+    for index in 0..2 {
+        assert!(matches!(world.desired(index), Desired::Run { launch } if launch.number == 1));
+    }
+    world.all(&ReportBody::Started).after(60.0);
+    assert_eq!((world.state().0, world.chain.launch_number()), (State::Running, 1));
+    assert!(world.incidents().is_empty(), "{:?}", world.incidents());
+}
+
+#[test]
 fn a_person_can_stop_a_job_that_is_suspended() {
     let mut world = World::new(full(2, 2));
     world.up().observe(suspended("preempted")).ask(Request::Stop { force: false });

@@ -557,8 +557,7 @@ impl State {
     /// Takes a job object, and the trouble that was told of it before it was known.
     fn set_job(&mut self, job: JobSeen) {
         let before = self.jobs.get(&job.task);
-        let is_same =
-            before.is_some_and(|before| before.events_of == job.events_of && before.uid == job.uid);
+        let is_same = before.is_some_and(|before| before.events_of == job.events_of && before.uid == job.uid);
         if !is_same {
             self.remove_job(&job.task);
             if let Some(words) = self.early.remove(&job.events_of) {

@@ -111,11 +111,8 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&format!("sqlite://{}/holdfast.db", dir.path().display())).await.unwrap();
         let clock = Arc::new(Still(AtomicI64::new(1_767_225_600_000_000)));
-        let draft = JobDraft {
-            name: "demo".to_owned(),
-            command: vec!["true".to_owned()],
-            ..JobDraft::default()
-        };
+        let draft =
+            JobDraft { name: "demo".to_owned(), command: vec!["true".to_owned()], ..JobDraft::default() };
         let (spec, now) = (draft.validate(&Site::default()).unwrap(), clock.now());
         let mut step = Chain::start(JobId::new("jabcdefghij2").unwrap(), spec, now);
         let first = step.records.iter().find_map(|record| match record {

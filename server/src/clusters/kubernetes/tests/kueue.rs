@@ -153,7 +153,8 @@ fn one_that_was_given_up_says_what_a_person_must_do() {
 
 #[test]
 fn one_of_a_job_that_has_ended_says_so() {
-    let finished = |value| workload(json!({ "conditions": [condition("Finished", value, "Succeeded", "")] })).finished;
+    let finished =
+        |value| workload(json!({ "conditions": [condition("Finished", value, "Succeeded", "")] })).finished;
     assert!(finished("True") && !finished("False"));
 }
 

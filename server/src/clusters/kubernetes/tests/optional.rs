@@ -92,7 +92,8 @@ fn workloads_of_jobs_that_have_ended_are_not_remembered() {
     };
     let object = |value: Value| serde_json::from_value::<DynamicObject>(value).unwrap();
     let mut ended = workload("w-1");
-    ended["status"] = json!({ "conditions": [{ "type": "Finished", "status": "True", "reason": "Succeeded" }] });
+    ended["status"] =
+        json!({ "conditions": [{ "type": "Finished", "status": "True", "reason": "Succeeded" }] });
     take(&world, Event::InitApply(object(ended.clone())));
     assert!(!is_remembered(&world), "it had ended before");
     take(&world, Event::Apply(object(workload("w-1"))));

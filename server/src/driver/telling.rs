@@ -2,7 +2,7 @@
 //!
 //! Notes are made of the committed history, after the commit and in no step's way: a queue with a limit leads to a few calls at a time,
 //! each tried again for a while. What finds no room, or is refused, is not told, and nothing else follows from that. A note has the
-//! same name whoever tells it, so a server that takes a job up tells the last hour again.
+//! same name whoever tells it, so a server that takes a job up whose attempt may be there tells the last hour again.
 
 use std::{
     sync::{

@@ -197,7 +197,7 @@ fn hide(line: &str) -> String {
                 next = after;
                 String::new()
             }
-            _ if is_value && is_lead(word) || is_sign && matches!(word, "=" | ":") => {
+            _ if is_value && is_lead(plain(word)) || is_sign && matches!(word, "=" | ":") => {
                 next = After::Sign;
                 word.to_owned()
             }

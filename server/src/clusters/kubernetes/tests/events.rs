@@ -104,6 +104,7 @@ fn what_looks_confidential_is_not_told() {
         ("sent Bearer abc.def to the hub", "sent Bearer *** to the hub"),
         ("sent Authorization:Bearer abc.def again", "sent Authorization:Bearer *** again"),
         (r#"{"Authorization":"Bearer abc"} 403"#, r#"{"Authorization":"Bearer *** 403"#),
+        (r#"{"Authorization": "Bearer abc"} 403"#, r#"{"Authorization": "Bearer *** 403"#),
         ("curl -H 'Bearer abc' x", "curl -H 'Bearer *** x"),
         ("Bearer token: abc", "Bearer token: ***"),
         ("bad key hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ123456.", "bad key ***"),

@@ -37,7 +37,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// Without a reader the output of a container that runs is fetched so often, as far as the budget goes. A kubelet keeps 50 MB by default,
 /// and starts a new file each 10.
 const EACH: Duration = Duration::from_secs(30);
-/// How often it is looked for containers whose output is due.
+/// How often it is looked for containers whose output is due, where none ends.
 const LOOK: Duration = Duration::from_secs(2);
 /// The budget: containers that run and are fetched after each look, five a second at most. All of 150 have their turn every 30 s, all of
 /// 4,000 every 13 minutes; one that prints 10 kB/s does so earlier.
@@ -273,7 +273,10 @@ impl Outputs {
                 stream::iter(due)
                     .for_each_concurrent(AT_A_TIME, async |one| drop(self.fetch(&one).await))
                     .await;
-                sleep(LOOK).await;
+                tokio::select! {
+                    () = sleep(LOOK) => {}
+                    () = world.until_one_ends() => {}
+                }
             };
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -13,7 +13,10 @@ use engine::{
     ids::{NodeName, ReplicaName, TaskId},
     job::JobKind,
 };
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::Instant,
+};
 
 use super::{
     facts::{Known, Nodes, PodKnown},
@@ -158,11 +161,12 @@ impl Printing {
 pub(super) struct World {
     state: Mutex<State>,
     hint: mpsc::Sender<TaskId>,
+    ending: Notify,
 }
 
 impl World {
     pub(super) fn new(hint: mpsc::Sender<TaskId>) -> Self {
-        Self { state: Mutex::default(), hint }
+        Self { state: Mutex::default(), hint, ending: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -349,6 +353,7 @@ impl World {
     /// A pod is there.
     pub(super) fn set_pod(&self, namespace: &str, seen: PodSeen, now: Instant) {
         let task = seen.task.clone();
+        let ends = seen.deleting || seen.is_over();
         let mut state = self.state();
         let State { pods, of_pod, .. } = &mut *state;
         let pods = pods.entry(task.clone()).or_default();
@@ -370,7 +375,15 @@ impl World {
         }
         state.withdraw(&task);
         drop(state);
+        if ends {
+            self.ending.notify_one();
+        }
         self.hint(&task);
+    }
+
+    /// Waits for a pod that ends or is about to: what it printed can be had for a moment only.
+    pub(super) async fn until_one_ends(&self) {
+        self.ending.notified().await;
     }
 
     /// A pod is gone; its last state stays.

@@ -171,7 +171,7 @@ fn other_words_for_the_same_wait_are_kept_and_seldom_told() {
         world.after(20.0).observe(needs(more));
     }
     assert_eq!(told(&world), 1, "of other jobs that come and go");
-    let kept = world.attempts()[0].queue.as_ref().unwrap();
+    let kept = world.attempts()[0].queue.clone().unwrap();
     assert!(kept.text.ends_with("20 more needed"), "{}", kept.text);
     world.after(limits::WAIT_TOLD_SECONDS as f64).observe(needs(20));
     assert_eq!(told(&world), 1, "nothing new");

@@ -52,7 +52,8 @@ async fn a_list_without_an_end_is_given_up() {
         Some((Ok(Event::<Pod>::Init), ()))
     });
     let mut take = |_: &World, _: Event<Pod>| {};
-    let follow = keeper.follow(&pods_of_train(), endless, &mut take, most);
+    let watched = pods_of_train();
+    let follow = keeper.follow(&watched, endless, &mut take, most);
     let followed = tokio::time::timeout(SOON, follow).await.expect("it is given up");
     assert!(!followed.synced);
     assert_eq!(keeper.world.failing(Instant::now()).len(), 1);

@@ -67,7 +67,7 @@ test('a pasted manifest runs as it is, its failure is explained, and it can be t
   await open(page, '/jobs/new?from=manifest');
   await fill(page, { Manifest: manifest(IMAGE), 'Checkpoint directory': '/checkpoints/pasted' });
   await page.getByRole('radio', { name: /^Advanced mode/ }).check();
-  await page.getByRole('button', { name: 'Check' }).click();
+  await page.getByRole('button', { name: 'Check', exact: true }).click();
   const read = page.getByRole('table', { name: 'Read from the manifest' });
   await expect(read.getByRole('row', { name: /^Replicas/ })).toContainText('2');
   await expect(page.getByText('spec.runPolicy.ttlSecondsAfterFinished')).toBeVisible();

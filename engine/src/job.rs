@@ -289,6 +289,21 @@ pub struct SiteCluster {
     pub namespaces: Vec<String>,
 }
 
+impl SiteCluster {
+    /// A Kubernetes cluster that leaves its namespaces to itself and closes its nodes. How large it is changes, so that is left to its
+    /// scheduler.
+    pub fn kubernetes(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: ClusterKind::Kubernetes,
+            max_slots_per_node: None,
+            total_slots: None,
+            allows_host_paths: false,
+            namespaces: Vec::new(),
+        }
+    }
+}
+
 /// What a cluster is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

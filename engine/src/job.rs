@@ -295,6 +295,21 @@ pub struct SiteCluster {
     pub namespaces: Vec<String>,
 }
 
+impl SiteCluster {
+    /// A Kubernetes cluster that leaves its namespaces to itself and closes its nodes. How large it is changes, so that is left to its
+    /// scheduler.
+    pub fn kubernetes(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: ClusterKind::Kubernetes,
+            max_slots_per_node: None,
+            total_slots: None,
+            allows_host_paths: false,
+            namespaces: Vec::new(),
+        }
+    }
+}
+
 impl Site {
     /// What is missing for a job of this kind on a cluster; of a job whose namespace is not known, for any that it may use.
     pub fn troubles_of<'a>(

@@ -13,9 +13,7 @@ use app::{
 };
 use engine::{
     ids::{IncidentId, JobId, TaskId},
-    job::{
-        ClusterKind, Finding, Fit, JobDraft, JobSpec, PodOptions, Site, SiteCluster, Volume, VolumeSource,
-    },
+    job::{Finding, Fit, JobDraft, JobSpec, PodOptions, Site, SiteCluster, Volume, VolumeSource},
     record::State,
     time::Time,
 };
@@ -64,12 +62,9 @@ pub fn fields(body: &[u8]) -> Vec<(String, String)> {
 fn site() -> Site {
     let mut site = Site::default();
     site.clusters.push(SiteCluster {
-        name: "gpu-a".to_owned(),
-        kind: ClusterKind::Kubernetes,
         max_slots_per_node: Some(8),
         total_slots: Some(128),
-        allows_host_paths: false,
-        namespaces: Vec::new(),
+        ..SiteCluster::kubernetes("gpu-a")
     });
     site
 }

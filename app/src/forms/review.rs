@@ -361,14 +361,7 @@ mod tests {
     #[test]
     fn what_is_saved_on_kubernetes_has_to_outlive_the_pod() {
         let mut site = site();
-        site.clusters.push(SiteCluster {
-            name: "k8s".to_owned(),
-            kind: ClusterKind::Kubernetes,
-            max_slots_per_node: None,
-            total_slots: None,
-            allows_host_paths: true,
-            namespaces: Vec::new(),
-        });
+        site.clusters.push(SiteCluster { allows_host_paths: true, ..SiteCluster::kubernetes("k8s") });
         let told = |volumes: &str, dir: &str| {
             let mut typed = Typed::prefilled(&site);
             for (field, text) in [

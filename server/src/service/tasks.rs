@@ -54,6 +54,7 @@ impl Service {
         let attempt = views.into_iter().next().ok_or_else(missing)?;
         Ok(TaskView { job_id, previous_task_id, next_task_id, attempt })
     }
+
     /// The object of one attempt as YAML, as it is made with this server's settings of now. Of every attempt, whether its object is there or
     /// not; the tokens of its agents are in another object.
     ///

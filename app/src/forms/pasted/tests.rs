@@ -10,14 +10,8 @@ use crate::forms::{
 
 fn site() -> Site {
     let mut site = Site::default();
-    site.clusters.push(SiteCluster {
-        name: "gpu-a".to_owned(),
-        kind: ClusterKind::Kubernetes,
-        max_slots_per_node: None,
-        total_slots: None,
-        allows_host_paths: false,
-        namespaces: vec!["train".to_owned()],
-    });
+    site.clusters
+        .push(SiteCluster { namespaces: vec!["train".to_owned()], ..SiteCluster::kubernetes("gpu-a") });
     site
 }
 

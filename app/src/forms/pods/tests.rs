@@ -11,14 +11,7 @@ use crate::forms::{
 
 fn site() -> Site {
     let mut site = Site::default();
-    site.clusters.push(SiteCluster {
-        name: "k8s".to_owned(),
-        kind: ClusterKind::Kubernetes,
-        max_slots_per_node: None,
-        total_slots: None,
-        allows_host_paths: true,
-        namespaces: Vec::new(),
-    });
+    site.clusters.push(SiteCluster { allows_host_paths: true, ..SiteCluster::kubernetes("k8s") });
     site
 }
 

@@ -175,14 +175,7 @@ mod tests {
 
     fn with_kubernetes() -> Site {
         let mut site = Site::default();
-        site.clusters.push(SiteCluster {
-            name: "gpu-a".to_owned(),
-            kind: ClusterKind::Kubernetes,
-            max_slots_per_node: None,
-            total_slots: None,
-            allows_host_paths: false,
-            namespaces: Vec::new(),
-        });
+        site.clusters.push(SiteCluster::kubernetes("gpu-a"));
         site
     }
 

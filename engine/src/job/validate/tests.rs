@@ -14,14 +14,7 @@ fn fields(draft: &JobDraft) -> Vec<String> {
 
 fn site() -> Site {
     let mut site = Site::default();
-    site.clusters.push(SiteCluster {
-        name: "k8s".into(),
-        kind: ClusterKind::Kubernetes,
-        max_slots_per_node: None,
-        total_slots: None,
-        allows_host_paths: false,
-        namespaces: Vec::new(),
-    });
+    site.clusters.push(SiteCluster::kubernetes("k8s"));
     site
 }
 

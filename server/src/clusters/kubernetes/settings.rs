@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use engine::job::{ClusterKind, SiteCluster};
+use engine::job::SiteCluster;
 
 /// The resource that counts accelerators where neither job nor site names another.
 pub const ACCELERATOR: &str = "nvidia.com/gpu";
@@ -48,15 +48,12 @@ pub struct KubernetesSettings {
 }
 
 impl KubernetesSettings {
-    /// What validation needs to know of this cluster. How large it is changes, so that is left to the scheduler.
+    /// What validation needs to know of this cluster.
     pub fn site(&self) -> SiteCluster {
         SiteCluster {
-            name: self.name.clone(),
-            kind: ClusterKind::Kubernetes,
-            max_slots_per_node: None,
-            total_slots: None,
             allows_host_paths: self.allow_host_paths,
             namespaces: self.namespaces.clone(),
+            ..SiteCluster::kubernetes(&self.name)
         }
     }
 

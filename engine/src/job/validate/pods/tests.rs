@@ -1,15 +1,8 @@
-use crate::job::{ClusterKind, FieldError, JobDraft, Site, SiteCluster};
+use crate::job::{FieldError, JobDraft, Site, SiteCluster};
 
 fn site(allows_host_paths: bool) -> Site {
     let mut site = Site::default();
-    site.clusters.push(SiteCluster {
-        name: "k8s".to_owned(),
-        kind: ClusterKind::Kubernetes,
-        max_slots_per_node: None,
-        total_slots: None,
-        allows_host_paths,
-        namespaces: Vec::new(),
-    });
+    site.clusters.push(SiteCluster { allows_host_paths, ..SiteCluster::kubernetes("k8s") });
     site
 }
 

@@ -8,7 +8,7 @@ use std::{
 use engine::{
     chain::Plan,
     ids::{JobId, NodeName, TaskId},
-    job::{ClusterKind, JobDraft, JobKind, JobSpec, Site, SiteCluster},
+    job::{JobDraft, JobKind, JobSpec, Site, SiteCluster},
 };
 use http::{Method, Request, Response};
 use kube::{
@@ -48,14 +48,7 @@ pub(super) fn settings() -> KubernetesSettings {
 }
 
 pub(super) fn spec(replicas: i64) -> JobSpec {
-    let cluster = SiteCluster {
-        name: "kubernetes".to_owned(),
-        kind: ClusterKind::Kubernetes,
-        max_slots_per_node: None,
-        total_slots: None,
-        allows_host_paths: false,
-        namespaces: Vec::new(),
-    };
+    let cluster = SiteCluster::kubernetes("kubernetes");
     let site = Site { clusters: vec![cluster], ..Site::default() };
     let draft = JobDraft {
         name: "demo".to_owned(),

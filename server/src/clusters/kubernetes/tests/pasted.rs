@@ -1,6 +1,6 @@
 use engine::{
     ids::NodeName,
-    job::{ClusterKind, JobDraft, Manifest, Site, SiteCluster},
+    job::{JobDraft, Manifest, Site, SiteCluster},
 };
 
 use super::{
@@ -76,14 +76,8 @@ fn pasted() -> Value {
 }
 
 fn order_of(object: Value) -> Order {
-    let cluster = SiteCluster {
-        name: "kubernetes".to_owned(),
-        kind: ClusterKind::Kubernetes,
-        max_slots_per_node: None,
-        total_slots: None,
-        allows_host_paths: false,
-        namespaces: fake::settings().namespaces,
-    };
+    let cluster =
+        SiteCluster { namespaces: fake::settings().namespaces, ..SiteCluster::kubernetes("kubernetes") };
     let site = Site { clusters: vec![cluster], ..Site::default() };
     let mut draft = JobDraft { checkpoint_dir: Some("/runs/asr".to_owned()), ..JobDraft::default() };
     draft.kubernetes.manifest = Some(Manifest::from(object));

@@ -1,17 +1,11 @@
 use serde_json::{Value, json};
 
-use crate::job::{ClusterKind, FieldError, JobDraft, JobKind, JobSpec, Manifest, Site, SiteCluster};
+use crate::job::{FieldError, JobDraft, JobKind, JobSpec, Manifest, Site, SiteCluster};
 
 fn site() -> Site {
     let mut site = Site::default();
-    site.clusters.push(SiteCluster {
-        name: "k8s".to_owned(),
-        kind: ClusterKind::Kubernetes,
-        max_slots_per_node: None,
-        total_slots: None,
-        allows_host_paths: false,
-        namespaces: vec!["speech".to_owned()],
-    });
+    site.clusters
+        .push(SiteCluster { namespaces: vec!["speech".to_owned()], ..SiteCluster::kubernetes("k8s") });
     site
 }
 

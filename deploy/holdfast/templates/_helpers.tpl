@@ -35,7 +35,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- /* The configuration file of several clusters: a table for each. */}}
 {{- define "holdfast.config" -}}
 {{- $tables := list }}
+{{- $names := list }}
 {{- range .Values.clusters }}
+{{- if has .name $names }}
+{{- fail (printf "two clusters are called %s: give each a name of its own" .name) }}
+{{- end }}
+{{- $names = append $names .name }}
 {{- if and .kubeconfigSecret (not .serverUrl) (not $.Values.agent.serverUrl) }}
 {{- fail (printf "pods of cluster %s do not reach the release's Service: set its serverUrl, or agent.serverUrl" .name) }}
 {{- end }}
@@ -52,12 +57,19 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- with .context }}
 {{- $_ := set $table "context" . }}
 {{- end }}
-{{- if $.Values.agent.inImage }}
+{{- if .agentImage }}
+{{- $_ := set $table "agent-image" .agentImage }}
+{{- else if $.Values.agent.inImage }}
 {{- $_ := set $table "agent-in-image" $.Values.agent.inImage }}
 {{- else }}
-{{- $_ := set $table "agent-image" (.agentImage | default (include "holdfast.agentImage" $)) }}
+{{- $_ := set $table "agent-image" (include "holdfast.agentImage" $) }}
 {{- end }}
-{{- if and $.Values.agent.caSecret (hasPrefix "https://" $url) }}
+{{- if and .caSecret (not (hasPrefix "https://" $url)) }}
+{{- fail (printf "caSecret of cluster %s is for servers that its agents reach by https: set its serverUrl to https://HOST" .name) }}
+{{- end }}
+{{- if .caSecret }}
+{{- $_ := set $table "agent-ca-file" (printf "/etc/holdfast/cluster-ca/%s/ca.crt" .name) }}
+{{- else if and (not (hasKey . "caSecret")) $.Values.agent.caSecret (hasPrefix "https://" $url) }}
 {{- $_ := set $table "agent-ca-file" "/etc/holdfast/agent-ca/ca.crt" }}
 {{- end }}
 {{- $tables = append $tables $table }}

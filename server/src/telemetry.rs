@@ -70,7 +70,7 @@ pub fn start_metrics() -> Result<PrometheusHandle, TelemetryError> {
         "Time to the head of an answer, by route and method"
     );
     metrics::describe_gauge!("holdfast_streams", "Open live streams");
-    metrics::describe_gauge!("holdfast_jobs", "Jobs, by state");
+    metrics::describe_gauge!("holdfast_jobs", "Jobs, by view of their list");
     metrics::describe_gauge!("holdfast_leader", "1 while this server leads");
     metrics::describe_gauge!(
         "holdfast_cluster_up",
@@ -85,5 +85,13 @@ pub fn start_metrics() -> Result<PrometheusHandle, TelemetryError> {
         "holdfast_cluster_failures_total",
         "Calls of the driver to a cluster that were not answered, by cluster"
     );
+    metrics::describe_gauge!(
+        "holdfast_stray_attempts",
+        "Attempts on a cluster that no live job stands for, by cluster"
+    );
+    metrics::describe_gauge!("holdfast_driver_jobs", "Jobs that this server drives while it leads");
+    metrics::describe_counter!("holdfast_driver_steps_total", "Steps of the driver, by outcome");
+    metrics::describe_counter!("holdfast_driver_inputs_total", "What steps of the driver took in");
+    metrics::describe_counter!("holdfast_driver_failures_total", "Failures of the driver, by what failed");
     Ok(handle)
 }

@@ -261,6 +261,21 @@ async fn jobs_are_found_by_every_filter_and_in_every_order() {
 }
 
 #[tokio::test]
+async fn what_is_read_in_a_snapshot_is_of_one_moment() {
+    on_each_database(async |store| {
+        create(&store, &Sample::new(1)).await;
+        let mut conn = store.snapshot().await.unwrap();
+        assert_eq!(jobs::counts(&mut conn, "ann").await.unwrap().all, 1);
+        create(&store, &Sample::new(2)).await;
+        assert_eq!(jobs::counts(&mut conn, "ann").await.unwrap().all, 1, "the second came after that moment");
+        drop(conn);
+        let mut conn = store.snapshot().await.unwrap();
+        assert_eq!(jobs::counts(&mut conn, "ann").await.unwrap().all, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn pages_of_jobs_do_not_overlap() {
     on_each_database(async |store| {
         for n in 0..25 {

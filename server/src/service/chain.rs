@@ -27,7 +27,7 @@ impl Service {
     ) -> Result<ChainView, AppError> {
         may(caller, Wish::See)?;
         let now = self.clock.now();
-        let mut conn = self.store.read().await.map_err(failed)?;
+        let mut conn = self.store.snapshot().await.map_err(failed)?;
         let chain = jobs::chain(&mut conn, id).await.map_err(failed)?.ok_or_else(|| no_job(id))?.chain;
         let summary = chain.summary(now);
         let limit = page.limit.unwrap_or(PAGE_ATTEMPTS).clamp(1, attempts::PAGE_LIMIT);

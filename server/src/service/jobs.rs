@@ -15,7 +15,7 @@ use crate::store::{attempts, jobs};
 impl Service {
     pub(super) async fn list_jobs(&self, caller: &Caller, query: &JobsQuery) -> Result<JobsPage, AppError> {
         may(caller, Wish::See)?;
-        let mut conn = self.store.read().await.map_err(failed)?;
+        let mut conn = self.store.snapshot().await.map_err(failed)?;
         let page = jobs::page(&mut conn, query, &caller.name).await.map_err(failed)?;
         let counts = jobs::counts(&mut conn, &caller.name).await.map_err(failed)?;
         Ok(JobsPage {
@@ -31,7 +31,7 @@ impl Service {
     pub(super) async fn view_job(&self, caller: &Caller, id: &JobId) -> Result<JobView, AppError> {
         may(caller, Wish::See)?;
         let now = self.clock.now();
-        let mut conn = self.store.read().await.map_err(failed)?;
+        let mut conn = self.store.snapshot().await.map_err(failed)?;
         let head = jobs::head(&mut conn, id).await.map_err(failed)?.ok_or_else(|| no_job(id))?;
         let chain = jobs::chain(&mut conn, id).await.map_err(failed)?.ok_or_else(|| no_job(id))?.chain;
         // From the chain and not from the last step, so that running clocks in it run.

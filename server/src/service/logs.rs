@@ -89,7 +89,7 @@ impl Service {
     }
 
     async fn known(&self, task: &TaskId) -> Result<Known, AppError> {
-        let mut conn = self.store.read().await.map_err(failed)?;
+        let mut conn = self.store.snapshot().await.map_err(failed)?;
         let (job, attempt) = attempt_of(&mut conn, task).await?;
         // The whole chain is read only where the attempt does not say itself that it goes on.
         let may_run =

@@ -23,7 +23,7 @@ impl Service {
             return Err(AppError::Invalid { errors: vec![FieldError::new("metric", rule)] });
         }
         self.head(id).await?;
-        let mut conn = self.store.read().await.map_err(failed)?;
+        let mut conn = self.store.snapshot().await.map_err(failed)?;
         Ok(MetricsView {
             points: points::loss(&mut conn, id).await.map_err(failed)?,
             checkpoints: checkpoints::of_job(&mut conn, id).await.map_err(failed)?,

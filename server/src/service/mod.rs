@@ -133,7 +133,7 @@ impl Service {
     /// # Errors
     /// The database failed.
     pub async fn measure(&self) -> Result<(), StoreError> {
-        let mut conn = self.store.read().await?;
+        let mut conn = self.store.snapshot().await?;
         let counts = crate::store::jobs::counts(&mut conn, "").await?;
         let mut live = crate::store::jobs::live_by_cluster(&mut conn).await?;
         drop(conn);

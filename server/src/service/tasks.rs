@@ -43,7 +43,7 @@ impl Service {
     pub async fn task(&self, caller: &Caller, id: &TaskId) -> Result<TaskView, AppError> {
         may(caller, Wish::See)?;
         let missing = || no_attempt(id);
-        let mut conn = self.store.read().await.map_err(failed)?;
+        let mut conn = self.store.snapshot().await.map_err(failed)?;
         let (job_id, record) = attempts::find(&mut conn, id).await.map_err(failed)?.ok_or_else(missing)?;
         let before = record.number.saturating_sub(1).max(1);
         let around = attempts::task_ids(&mut conn, &job_id, before, 3).await.map_err(failed)?;
@@ -63,7 +63,7 @@ impl Service {
     pub async fn task_manifest(&self, caller: &Caller, id: &TaskId) -> Result<String, AppError> {
         may(caller, Wish::See)?;
         let missing = || no_attempt(id);
-        let mut conn = self.store.read().await.map_err(failed)?;
+        let mut conn = self.store.snapshot().await.map_err(failed)?;
         let (job_id, record) = attempts::find(&mut conn, id).await.map_err(failed)?.ok_or_else(missing)?;
         let chain = jobs::chain(&mut conn, &job_id).await.map_err(failed)?.ok_or_else(missing)?.chain;
         drop(conn);

@@ -161,12 +161,26 @@ impl Store {
         Ok(Self { readers, writers, shared })
     }
 
-    /// A connection to read with.
+    /// A connection for one query, or for several that need not agree; see [`Self::snapshot`].
     ///
     /// # Errors
     /// None became free in time, or the database cannot be reached.
     pub async fn read(&self) -> Result<PoolConnection<Any>, StoreError> {
         self.readers.acquire().await.map_err(|source| StoreError::Query { doing: "connecting", source })
+    }
+
+    /// What several queries read as it was at one moment, so that what they find agrees whatever is written between them. For a short
+    /// time only: SQLite's log of changes grows as long as somebody reads what was before them.
+    ///
+    /// # Errors
+    /// None became free in time, or the database cannot be reached.
+    pub async fn snapshot(&self) -> Result<Transaction<'static, Any>, StoreError> {
+        // A transaction of SQLite sees what there is at its first query until its end, without being asked to.
+        let begin = if self.shared { "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY" } else { "BEGIN" };
+        self.readers
+            .begin_with(begin)
+            .await
+            .map_err(|source| StoreError::Query { doing: "beginning to read", source })
     }
 
     /// A transaction to write in. Nothing is kept unless it is committed with [`commit`].

@@ -145,7 +145,9 @@ async fn a_pod_that_goes_while_no_server_looks_is_noticed_by_its_agent() {
     let attempt = &chain["attempts"][0];
     let [incident] = &incidents(attempt)[..] else { panic!("{chain:#}") };
     assert_eq!(incident["root"]["replica"], "worker-0", "{incident:#}");
-    assert_eq!(chain["attempts_total"], 1, "{chain:#}");
-    assert_eq!(attempt["launches"][1]["proof"]["verdict"], "resumed", "{chain:#}");
+    assert_eq!(incident["decision"]["rule"], "unknown-resubmit", "{incident:#}");
+    assert_eq!(chain["attempts_total"], 2, "{chain:#}");
+    let next = &chain["attempts"][1]["launches"][0];
+    assert_eq!(next["proof"]["verdict"], "resumed", "{chain:#}");
     world.until_nothing_is_left().await;
 }

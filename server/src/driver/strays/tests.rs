@@ -1,6 +1,7 @@
 use std::sync::{Mutex, atomic::Ordering};
 
 use engine::record::{Record, State};
+use metrics_exporter_prometheus::PrometheusBuilder;
 
 use super::*;
 use crate::{
@@ -80,6 +81,28 @@ async fn one_that_cannot_be_removed_keeps_none_behind_it_and_is_forced_at_last()
     assert_eq!(world.asked(), [(task(2), true)]);
     world.look().await.unwrap();
     assert!(world.asked().is_empty() && world.strays.is_empty());
+}
+
+#[tokio::test]
+async fn those_past_their_grace_are_counted_by_whoever_leads() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let metrics = recorder.handle();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let counted = |strays| {
+        metrics.render().contains(&format!("holdfast_stray_attempts{{cluster=\"fake\"}} {strays}\n"))
+    };
+    let present = Mutex::new(vec![task(2), task(3)]);
+    let mut world = World::new(Fake { present, stuck: Some(task(2)), ..Fake::default() }).await;
+    world.look().await.unwrap();
+    assert!(counted(0), "their removal may be under way");
+    world.wait(GRACE_SECONDS);
+    world.look().await.unwrap();
+    assert!(counted(2), "{}", metrics.render());
+    world.look().await.unwrap();
+    assert!(counted(1), "{}", metrics.render());
+    world.term.lose();
+    run(Arc::clone(&world.driver.shared), Arc::clone(&world.term)).await;
+    assert!(counted(0), "{}", metrics.render());
 }
 
 #[tokio::test]

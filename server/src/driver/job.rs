@@ -255,7 +255,7 @@ impl Job {
                     }
                     Effect::Delete { task_id, .. } => {
                         self.heard(&task_id, now, news);
-                        news.inputs.extend(kept.map(|text| Input::Kept { task_id, text }));
+                        news.inputs.push(Input::Kept { task_id, text: kept });
                     }
                     Effect::Forget => return self.forget(now).await,
                 }

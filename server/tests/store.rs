@@ -416,6 +416,29 @@ async fn events_page_from_the_newest_and_filter() {
 }
 
 #[tokio::test]
+async fn what_is_told_again_is_looked_for_among_the_newest_entries() {
+    on_each_database(async |store| {
+        let epoch = lead(&store).await;
+        let entry = |seconds, kind| Record::Event(event(seconds, kind, Some(&task_id(1, 1))));
+        let first = [10, 20].map(|seconds| entry(seconds, EventKind::Decision));
+        create(&store, &Sample::new(1).records(first.into())).await;
+        // Together with one of the first two they are all that is looked at.
+        let last = events::RECENT_LIMIT - 2;
+        let mut many: Vec<_> = (0..last).map(|_| entry(30, EventKind::State)).collect();
+        many.push(entry(40, EventKind::Decision));
+        write(&store, epoch, 1, &Sample::new(1).records(many)).await;
+        let mut conn = store.read().await.unwrap();
+        let mut recent = async |since| {
+            let found = events::recent(&mut conn, &job_id(1), at(since)).await.unwrap();
+            found.iter().map(|placed| (placed.generation, placed.n, placed.event.at)).collect::<Vec<_>>()
+        };
+        assert_eq!(recent(0).await, [(1, 1, at(20)), (2, last, at(40))]);
+        assert_eq!(recent(21).await, [(2, last, at(40))]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_curve_shows_which_points_count() {
     on_each_database(async |store| {
         let epoch = lead(&store).await;

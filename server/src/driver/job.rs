@@ -505,7 +505,7 @@ impl Job {
 
     /// The cluster has forgotten the job; now its rows go too.
     async fn forget(&mut self, now: Time) -> Flow {
-        match step::forget(&self.shared.store, self.term.epoch, &self.job_id).await {
+        match step::forget(&self.shared.store, self.term.epoch, &self.job_id, now).await {
             Ok(Write::Done | Write::ChangedUnderUs) => {
                 let change = Change { job_id: self.job_id.clone(), generation: self.generation + 1 };
                 let _ = self.shared.changes.send(change);

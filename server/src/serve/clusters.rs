@@ -82,10 +82,6 @@ impl Running {
         (cluster.name().to_owned(), cluster)
     }
 
-    pub(super) const fn is_local(&self) -> bool {
-        matches!(self, Self::Local(..))
-    }
-
     pub(super) async fn stopped(&self) {
         match self {
             Self::Local(cluster, _) => cluster.stopped().await,

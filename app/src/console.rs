@@ -158,6 +158,16 @@ pub struct JobsPage {
     pub counts: JobsCounts,
     /// When this was read.
     pub now: Time,
+    /// Where nothing was asked for and there is no job at all: what one can begin with.
+    pub first_visit: Option<FirstVisit>,
+}
+
+/// What one can begin with before there is a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FirstVisit {
+    /// There is a cluster for the demo, which runs on the server's own machine.
+    pub demo: bool,
 }
 
 /// How many jobs each view has.

@@ -311,6 +311,11 @@ impl SiteCluster {
 }
 
 impl Site {
+    /// Whether it has a cluster of this kind.
+    pub fn has(&self, kind: ClusterKind) -> bool {
+        self.clusters.iter().any(|cluster| cluster.kind == kind)
+    }
+
     /// What is missing for a job of this kind on a cluster; of a job whose namespace is not known, for any that it may use.
     pub fn troubles_of<'a>(
         &'a self,

@@ -7,15 +7,8 @@ use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-pub use self::clusters::{ClusterConfig, ClusterKindConfig, KubernetesConfig};
-use crate::clusters::kubernetes;
+pub use self::clusters::{ClusterConfig, ClusterKindConfig, KubernetesConfig, LocalConfig};
 
-/// Nodes of a local cluster where nothing is said.
-const LOCAL_NODES: u32 = 4;
-/// Slots of each where nothing is said.
-const LOCAL_SLOTS: u32 = 2;
-/// The namespace of jobs where nothing is said.
-const NAMESPACE: &str = "default";
 /// Why a Kubernetes cluster without an agent cannot be used.
 pub(crate) const NO_AGENT: &str = "pods need the agent: name an image whose entrypoint it is with agent-image, or its path in the jobs' images with agent-in-image";
 
@@ -127,45 +120,15 @@ pub struct Serve {
     /// What jobs run on
     #[arg(long, env = "HOLDFAST_CLUSTER", value_name = "KIND", default_value = "local")]
     pub cluster: ClusterChoice,
-    /// Nodes of the local cluster
-    #[arg(long, env = "HOLDFAST_LOCAL_NODES", value_name = "N", default_value_t = LOCAL_NODES, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub local_nodes: u32,
-    /// Slots of each local node; a replica takes as many as it has accelerators, at least one
-    #[arg(long, env = "HOLDFAST_LOCAL_SLOTS", value_name = "N", default_value_t = LOCAL_SLOTS, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub local_slots: u32,
+    /// Where that is this machine.
+    #[command(flatten)]
+    pub local: LocalConfig,
     /// The agent that supervises each local replica [default: holdfast-agent beside this program]
     #[arg(long, env = "HOLDFAST_AGENT_PROGRAM", value_name = "PATH")]
     pub agent_program: Option<PathBuf>,
-    /// File that says where the Kubernetes cluster is [default: as kubectl finds it, or from within a pod]
-    #[arg(long, env = "HOLDFAST_KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context in the kubeconfig [default: its current one]
-    #[arg(long, env = "HOLDFAST_KUBE_CONTEXT", value_name = "NAME")]
-    pub kube_context: Option<String>,
-    /// Namespaces that jobs may use, with commas between; the first is for jobs that name none
-    #[arg(long, env = "HOLDFAST_KUBE_NAMESPACE", value_name = "NAMES", default_value = NAMESPACE, value_delimiter = ',', value_parser = namespace)]
-    pub kube_namespace: Vec<String>,
-    /// Image whose entrypoint is holdfast-agent; an init container copies it into each pod
-    #[arg(long, env = "HOLDFAST_AGENT_IMAGE", value_name = "IMAGE", conflicts_with = "agent_in_image")]
-    pub agent_image: Option<String>,
-    /// Where holdfast-agent is in every job's own image, where no init container is to bring it
-    #[arg(long, env = "HOLDFAST_AGENT_IN_IMAGE", value_name = "PATH", value_parser = absolute)]
-    pub agent_in_image: Option<String>,
-    /// Where pods reach this server: http://HOST:PORT or https://HOST [default: the public URL]
-    #[arg(long, env = "HOLDFAST_AGENT_SERVER_URL", value_name = "URL", value_parser = agent_server_url)]
-    pub agent_server_url: Option<String>,
-    /// File with the certificate authorities (PEM) that vouch for an https server URL, for the agents [default: those of a job's image]
-    #[arg(long, env = "HOLDFAST_AGENT_CA_FILE", value_name = "FILE")]
-    pub agent_ca_file: Option<PathBuf>,
-    /// Resource that counts accelerators, where a job names none
-    #[arg(long, env = "HOLDFAST_KUBE_ACCELERATOR", value_name = "NAME", default_value = kubernetes::ACCELERATOR)]
-    pub kube_accelerator: String,
-    /// Seconds that a node may be out of reach before its pods are given up
-    #[arg(long, env = "HOLDFAST_KUBE_NODE_LOST_SECONDS", value_name = "N", default_value_t = kubernetes::NODE_LOST_SECONDS, value_parser = clap::value_parser!(u32).range(0..=3600))]
-    pub kube_node_lost_seconds: u32,
-    /// Let jobs mount directories of the nodes, which gives whoever may create a job the rights of root on them
-    #[arg(long, env = "HOLDFAST_KUBE_ALLOW_HOST_PATHS", value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
-    pub kube_allow_host_paths: bool,
+    /// Where that is a Kubernetes cluster.
+    #[command(flatten)]
+    pub kubernetes: KubernetesConfig,
     /// Maximum Task Restart Attempts that the form is prefilled with
     #[arg(long, env = "HOLDFAST_FORM_MAX_TASK_RESTARTS", value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=50))]
     pub form_max_task_restarts: u32,
@@ -426,7 +389,7 @@ mod tests {
         std::fs::write(&file, text).unwrap();
         let file = file.to_str().unwrap();
         let config = serve(&["--config", file, "--local-nodes", "5"]).unwrap();
-        assert_eq!((config.local_nodes, config.local_slots), (5, 3));
+        assert_eq!((config.local.nodes, config.local.slots), (5, 3));
         assert_eq!(config.listen.to_string(), "127.0.0.1:0");
         assert!(config.metrics_open && serve(&["--metrics-open"]).unwrap().metrics_open);
         assert!(!serve(&["--config", file, "--metrics-open=false"]).unwrap().metrics_open);
@@ -486,10 +449,10 @@ mod tests {
 
     #[test]
     fn jobs_may_use_the_namespaces_that_are_named() {
-        assert_eq!(serve(&[]).unwrap().kube_namespace, ["default"]);
+        assert_eq!(serve(&[]).unwrap().kubernetes.namespaces, ["default"]);
         let config = serve(&["--kube-namespace", "train,eval", "--kube-allow-host-paths"]).unwrap();
-        assert_eq!(config.kube_namespace, ["train", "eval"]);
-        assert!(config.kube_allow_host_paths);
+        assert_eq!(config.kubernetes.namespaces, ["train", "eval"]);
+        assert!(config.kubernetes.allow_host_paths);
         let why = serve(&["--agent-image", "a", "--agent-in-image", "/a"]).unwrap_err();
         assert!(why.contains("cannot be used with"), "{why}");
     }

@@ -8,6 +8,7 @@ pub mod clusters;
 pub mod config;
 pub mod driver;
 pub mod logs;
+mod redact;
 mod request_id;
 pub mod secrets;
 pub mod serve;

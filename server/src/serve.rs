@@ -45,8 +45,6 @@ use crate::{
 const DRAIN: Duration = Duration::from_secs(10);
 /// How long work under way may take after that. A call to the local cluster is done within seconds; whatever is not is done again.
 const TASKS_END: Duration = Duration::from_secs(20);
-/// What a data directory says that belongs to no one installation. It is no instance's name.
-const NOBODYS: &str = "several";
 
 /// Serves until SIGTERM or SIGINT. Local replicas keep running; the next start finds them.
 ///
@@ -70,7 +68,6 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
 
     let stop = CancellationToken::new();
     let tokens = Tokens::new(&secret(&store, clock.now()).await?);
-    let is_ours = is_of(&data, &tokens.instance(), Sweep::new(&data, store.clone())).await?;
     let running = Running::start_all(&Shared {
         settings: &settings,
         data: &data,
@@ -90,21 +87,7 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         },
         stop.clone(),
     );
-    let sweep = if running.iter().any(Running::is_local) {
-        // Files of local attempts are the attempts' own.
-        None
-    } else if is_ours {
-        Some(Sweep::new(&data, store.clone()))
-    } else {
-        tracing::warn!(data = %data.display(), "this data directory was used with another database, or may have been: what it holds of jobs that are not in this one stays until you remove it");
-        None
-    };
-    let sweep_stop = stop.clone();
-    let sweeping = tokio::spawn(async move {
-        if let Some(sweep) = sweep {
-            sweep.keep_going(sweep_stop).await;
-        }
-    });
+    let sweeping = tokio::spawn(Sweep::new(&data, store.clone()).keep_going(stop.clone()));
     let hub = agents::Hub::start(Arc::new(driver.clone()), tokens, Arc::clone(&clock), stop.clone());
     let public = settings.public_url.clone();
     let loopback = address.ip().is_loopback();
@@ -244,20 +227,6 @@ fn server_id(data: &Path) -> anyhow::Result<Arc<str>> {
     }
 }
 
-/// Whether a data directory was used with one installation's database only, this one. Asked at each start, whatever the clusters are:
-/// one that has seen two databases belongs to neither from then on. What was kept before that was noted has to be known to this one.
-async fn is_of(data: &Path, instance: &str, kept: Sweep) -> anyhow::Result<bool> {
-    let path = data.join("instance");
-    let is_ours = match fs::read_to_string(&path) {
-        Ok(text) if text.trim() == instance => return Ok(true),
-        Ok(_) => false,
-        Err(why) if why.kind() == std::io::ErrorKind::NotFound => kept.knows_all().await?,
-        Err(why) => return Err(why).with_context(|| format!("cannot read {}", path.display())),
-    };
-    write_file(&path, if is_ours { instance } else { NOBODYS })?;
-    Ok(is_ours)
-}
-
 /// Requests that this server, or any where there is no other, was working on when it ended are given another chance.
 async fn forget_claims(store: &Store, server: Option<&str>) -> anyhow::Result<()> {
     let mut tx = store.write().await?;
@@ -359,24 +328,6 @@ mod tests {
         assert_eq!(server_id(dir.path()).unwrap(), name);
         let other = tempfile::tempdir().unwrap();
         assert_ne!(server_id(other.path()).unwrap(), name);
-    }
-
-    #[tokio::test]
-    async fn a_data_directory_belongs_to_its_only_database() {
-        let kept = tempfile::tempdir().unwrap();
-        let store = Store::open(&format!("sqlite://{}/a.db", kept.path().display())).await.unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let ask = async |instance: &str| {
-            is_of(dir.path(), instance, Sweep::new(dir.path(), store.clone())).await.unwrap()
-        };
-        assert!(ask("one").await);
-        std::fs::create_dir_all(dir.path().join("jobs/jabcdefghij2")).unwrap();
-        assert!(ask("one").await, "it was noted before anything was kept");
-        assert!(!ask("other").await);
-        assert!(!ask("one").await, "the other one's logs may be there too");
-        std::fs::remove_file(dir.path().join("instance")).unwrap();
-        assert!(!ask("one").await, "nobody noted whose job that is, and it is not in this database");
-        assert!(!ask("one").await, "nor is it later");
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub fn start_metrics() -> Result<PrometheusHandle, TelemetryError> {
     metrics::describe_gauge!("holdfast_leader", "1 while this server leads");
     metrics::describe_gauge!(
         "holdfast_cluster_up",
-        "1 while a configured cluster can be watched, by cluster"
+        "1 while a configured cluster can be watched, in one of its namespaces at least, by cluster"
     );
     metrics::describe_gauge!("holdfast_cluster_jobs", "Jobs that the driver acts on or watches, by cluster");
     metrics::describe_gauge!(

@@ -6,14 +6,17 @@ mod nodes;
 
 use app::{
     console::{
-        Caller, ChainPage, ChainView, ClusterNodes, Console, EventsPage, EventsQuery, JobMay, JobView,
-        JobsCounts, JobsPage, JobsQuery, JobsViewName, LogPage, LogQuery, MetricsQuery, MetricsView,
+        Caller, ChainPage, ChainView, ClusterNodes, Console, EventsPage, EventsQuery, FirstVisit, JobMay,
+        JobView, JobsCounts, JobsPage, JobsQuery, JobsViewName, LogPage, LogQuery, MetricsQuery, MetricsView,
     },
     error::AppError,
+    forms::jobs_query,
 };
 use engine::{
     ids::{IncidentId, JobId, TaskId},
-    job::{Finding, Fit, JobDraft, JobSpec, PodOptions, Site, SiteCluster, Volume, VolumeSource},
+    job::{
+        ClusterKind, Finding, Fit, JobDraft, JobSpec, PodOptions, Site, SiteCluster, Volume, VolumeSource,
+    },
     record::State,
     time::Time,
 };
@@ -135,7 +138,9 @@ impl Console for Sample {
             })
             .collect();
         let total = if items.len() as u64 == total && !self.empty { 143 } else { items.len() as u64 };
-        Ok(JobsPage { items, total, page: query.page.unwrap_or(1), size: 15, counts, now: NOW })
+        let is_first = self.empty && !jobs_query::is_filtered(query);
+        let first_visit = is_first.then(|| FirstVisit { demo: site().has(ClusterKind::Local) });
+        Ok(JobsPage { items, total, page: query.page.unwrap_or(1), size: 15, counts, now: NOW, first_visit })
     }
 
     async fn job(&self, _: &Caller, id: &JobId) -> Result<JobView, AppError> {

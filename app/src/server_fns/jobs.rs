@@ -14,25 +14,12 @@ use crate::{
 
 #[cfg(feature = "ssr")]
 use super::{Scope, scope};
-#[cfg(feature = "ssr")]
-use crate::forms::jobs_query;
-#[cfg(feature = "ssr")]
-use engine::job::{ClusterKind, Site};
 
-/// One page of the jobs list. On a first visit also whether there is a cluster for the demo: asked for apart, it would weigh on every
-/// first view.
+/// One page of the jobs list.
 #[server(prefix = "/sfn", endpoint = "list_jobs", input = Json, output = Json)]
-pub async fn list_jobs(query: JobsQuery) -> Result<(JobsPage, Option<bool>), AppError> {
+pub async fn list_jobs(query: JobsQuery) -> Result<JobsPage, AppError> {
     let Scope { console, caller } = scope()?;
-    let page = console.jobs(&caller, &query).await?;
-    let first_visit = page.counts.all == 0 && !jobs_query::is_filtered(&query);
-    let demo = if first_visit { Some(has_local_cluster(&console.site(&caller).await?)) } else { None };
-    Ok((page, demo))
-}
-
-#[cfg(feature = "ssr")]
-fn has_local_cluster(site: &Site) -> bool {
-    site.clusters.iter().any(|cluster| cluster.kind == ClusterKind::Local)
+    console.jobs(&caller, &query).await
 }
 
 /// The head of one job.

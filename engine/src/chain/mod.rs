@@ -231,12 +231,12 @@ pub enum Input {
         /// The cluster's words.
         text: String,
     },
-    /// An attempt that was to be removed is still there, and this keeps it.
+    /// The removal of an attempt was asked for, and it may still be there.
     Kept {
         /// Which.
         task_id: TaskId,
-        /// What, and what to do about it.
-        text: String,
+        /// What keeps it now, and what to do about that; none where nothing is known to.
+        text: Option<String>,
     },
     /// The cluster answered that it does not take the attempt for now. Its creation is tried again.
     Delayed {
@@ -523,7 +523,7 @@ pub fn advance(chain: &Chain, input: &Input, now: Time) -> Step {
         Input::Request { request, by } => turn.take_request(request, by),
         Input::Created { task_id } => turn.take_created(task_id),
         Input::Refused { task_id, text } => turn.take_refused(task_id, text),
-        Input::Kept { task_id, text } => turn.take_kept(task_id, text),
+        Input::Kept { task_id, text } => turn.take_kept(task_id, text.as_deref()),
         Input::Delayed { task_id, queue } => turn.take_delayed(task_id, queue),
         Input::Observed { task_id, observation } => turn.take_observation(task_id, observation),
         Input::Silent { task_id, replica, since } => {

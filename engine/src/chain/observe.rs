@@ -83,15 +83,18 @@ impl Turn {
         }
     }
 
-    /// What was to be removed is still there; told once.
-    pub fn take_kept(&mut self, task: &TaskId, text: &str) {
+    /// What keeps an attempt that was to be removed is told once, and shown for as long as it does.
+    pub fn take_kept(&mut self, task: &TaskId, text: Option<&str>) {
         if self.chain.attempt.task_id != *task {
             return;
         }
         let Presence::Removing { kept, .. } = &mut self.chain.attempt.presence else { return };
-        let text = bounded(text);
-        if kept.as_ref() != Some(&text) {
-            *kept = Some(text.clone());
+        let text = text.map(bounded);
+        if *kept == text {
+            return;
+        }
+        kept.clone_from(&text);
+        if let Some(text) = text {
             let text = format!("Attempt {} is still on the cluster: {text}", self.chain.attempt.number);
             self.event(EventKind::Warning, "cluster", &text);
         }
@@ -217,10 +220,9 @@ impl Turn {
                 _ => None,
             })
         };
-        let queue = blocked.or_else(turn).map(|(reason, name, text)| {
-            let text = bounded(&format!("{name}: {text}"));
-            Queue { reason, text, position: None, needs_nodes: None, nodes: None }
-        });
+        let queue = blocked
+            .or_else(turn)
+            .map(|(reason, name, text)| Queue::of(reason, bounded(&format!("{name}: {text}"))));
         if self.chain.attempt.queue != queue {
             self.chain.attempt.queue = queue;
             self.touch_attempt();

@@ -33,6 +33,34 @@ pub(super) const ROLES: [&str; 2] = ["Master", "Worker"];
 /// Fields of a RayJob that choose how much of the cluster the driver takes; with any of them Ray puts it on any node that has so much.
 const DRIVER_TAKES: [&str; 3] = ["entrypointNumCpus", "entrypointNumGpus", "entrypointResources"];
 
+/// How long a Ray cluster whose driver has ended stays for its output to be fetched, where nobody removes it, seconds.
+pub const RAY_KEPT_SECONDS: u32 = 600;
+
+/// A group of workers of a Ray cluster: what it says of how many they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct WorkerGroup {
+    /// How many there are to be; none: 0.
+    pub replicas: Option<u32>,
+    /// Fewest.
+    pub min_replicas: Option<u32>,
+    /// Most.
+    pub max_replicas: Option<u32>,
+    /// Pods that each of them is made of; none: 1.
+    pub num_of_hosts: Option<u32>,
+    /// There are to be none for now.
+    pub suspend: Option<bool>,
+}
+
+impl WorkerGroup {
+    /// Pods that KubeRay makes of it with its cluster. Where Ray scales them, they come and go later.
+    pub fn pods(&self) -> u32 {
+        let least = self.replicas.unwrap_or(0).max(self.min_replicas.unwrap_or(0));
+        let replicas = least.min(self.max_replicas.unwrap_or(u32::MAX));
+        if self.suspend == Some(true) { 0 } else { replicas.saturating_mul(self.num_of_hosts.unwrap_or(1)) }
+    }
+}
+
 /// A pasted object. Copies share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest(Arc<Value>);
@@ -247,9 +275,12 @@ impl Found {
             self.if_set(&spec.get(name), "is left out: no pod submits the driver, KubeRay does");
         }
         self.unless(&spec.get("backoffLimit"), &0.into(), NO_RETRY);
-        let why = "is Holdfast's: the Ray cluster goes once its logs are kept, and 10 minutes after the driver's end where Holdfast is away";
-        self.unless(&spec.get("shutdownAfterJobFinishes"), &true.into(), why);
-        self.unless(&spec.get("ttlSecondsAfterFinished"), &600.into(), why);
+        let why = format!(
+            "is Holdfast's: the Ray cluster goes once its logs are kept, and {} minutes after the driver's end where Holdfast is away",
+            RAY_KEPT_SECONDS / 60
+        );
+        self.unless(&spec.get("shutdownAfterJobFinishes"), &true.into(), &why);
+        self.unless(&spec.get("ttlSecondsAfterFinished"), &RAY_KEPT_SECONDS.into(), &why);
         self.if_set(&spec.get("deletionStrategy"), REMOVED_BY_US);
         let why = "counts for each attempt anew; one that it ends has failed as any other";
         self.if_set(&spec.get("activeDeadlineSeconds"), why);

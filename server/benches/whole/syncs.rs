@@ -21,20 +21,19 @@ use axum::{extract::Request, middleware::Next};
 use engine::{
     chain::{Chain, Observation, ReplicaObservation, ReplicaStatus},
     ids::{JobId, NodeName, ReplicaName, TaskId},
-    job::{ClusterKind, JobDraft, JobKind, JobSpec, Site},
+    job::{ClusterKind, JobDraft, JobKind, Site},
 };
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use serde::{Deserialize, Serialize};
 use server::{
     agents::{self, Hub},
     clock::{Clock, SystemClock},
-    clusters::{Cluster, ClusterError, Node, Order},
+    clusters::{Cluster, ClusterError, Order},
     store::{
         Store, commit,
         steps::{self, Head, Kept, Origin},
     },
 };
-use tokio::sync::mpsc;
 
 pub use self::client::client;
 use crate::support::{Outcome, Server, tokens};
@@ -274,17 +273,5 @@ impl Cluster for Roomy {
         };
         let replicas: BTreeMap<_, _> = (0..REPLICAS).filter_map(placed).collect();
         Ok(Observation::Placed { replicas })
-    }
-
-    async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
-        Ok(Vec::new())
-    }
-
-    async fn forget(&self, _: &JobId, _: &JobSpec, _: &[TaskId]) -> Result<(), ClusterError> {
-        Ok(())
-    }
-
-    fn hints(&self) -> Option<mpsc::Receiver<TaskId>> {
-        None
     }
 }

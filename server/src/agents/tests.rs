@@ -224,14 +224,7 @@ async fn agents_in_pods_that_were_made_anew_meet_in_the_launch_to_come() {
     let started = || vec![ready(1), report(2, ReportBody::Started)];
     world.sync(&hub, world.request("worker-0", 0, started())).await.unwrap();
     world.sync(&hub, SyncRequest { reports: started(), ..world.first(0, 4242) }).await.unwrap();
-    let queue = Queue {
-        reason: QueueReason::Requeued,
-        text: "preempted".to_owned(),
-        position: None,
-        needs_nodes: None,
-        nodes: None,
-    };
-    let observation = Observation::Suspended(queue);
+    let observation = Observation::Suspended(Queue::of(QueueReason::Requeued, "preempted".to_owned()));
     let suspended = vec![Input::Observed { task_id: world.task.clone(), observation }];
     world.one.input(&world.one.job, suspended).await.unwrap();
     // They know of no launch before, and of no report.

@@ -79,14 +79,21 @@ pub trait Cluster: Send + Sync {
         Vec::new()
     }
 
-    /// Its nodes.
-    async fn nodes(&self) -> Result<Vec<Node>, ClusterError>;
+    /// Its nodes. A cluster without nodes of its own has none to tell.
+    async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
+        Ok(Vec::new())
+    }
 
-    /// Removes logs and checkpoints of a job, which has no attempt left.
-    async fn forget(&self, job: &JobId, spec: &JobSpec, tasks: &[TaskId]) -> Result<(), ClusterError>;
+    /// Removes logs and checkpoints of a job, which has no attempt left. A cluster that keeps none has nothing to do.
+    async fn forget(&self, _job: &JobId, _spec: &JobSpec, _tasks: &[TaskId]) -> Result<(), ClusterError> {
+        Ok(())
+    }
 
-    /// Attempts that may have changed. Only a hint to look at once: hints may be lost, repeated or late. Taken once.
-    fn hints(&self) -> Option<mpsc::Receiver<TaskId>>;
+    /// Attempts that may have changed. Only a hint to look at once: hints may be lost, repeated or late. Taken once. A cluster that has
+    /// none is looked at from time to time.
+    fn hints(&self) -> Option<mpsc::Receiver<TaskId>> {
+        None
+    }
 }
 
 /// An attempt to be made.

@@ -8,9 +8,9 @@
 //! agent-image = "registry.example/holdfast-agent:0.1.0"
 //! ```
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{collections::BTreeSet, ops::RangeInclusive, path::PathBuf};
 
-use clap::{ArgMatches, parser::ValueSource};
+use clap::{ArgMatches, Args, parser::ValueSource};
 use engine::ids::is_dns_label;
 use serde::{Deserialize, de::DeserializeOwned};
 use toml::{Table, Value};
@@ -26,10 +26,16 @@ const LOCAL: &str = "local";
 const KUBERNETES: &str = "kubernetes";
 /// Each is watched by some tasks and connections of its own.
 const MOST_CLUSTERS: usize = 32;
-/// As `--local-nodes` and `--local-slots` have it.
-const LOCAL_SIZES: std::ops::RangeInclusive<u32> = 1..=64;
-/// As `--kube-node-lost-seconds` has it.
-const LONGEST_NODE_LOST_SECONDS: u32 = 3600;
+/// Nodes of a local cluster where nothing is said.
+const LOCAL_NODES: u32 = 4;
+/// Slots of each where nothing is said.
+const LOCAL_SLOTS: u32 = 2;
+/// What either may be.
+const LOCAL_SIZES: RangeInclusive<i64> = 1..=64;
+/// The namespace of jobs where nothing is said.
+const NAMESPACE: &str = "default";
+/// How long a node may be out of reach at most, seconds.
+const NODE_LOST: RangeInclusive<i64> = 0..=3600;
 
 /// Flags that describe one cluster, with the key that says the same in a table.
 const FLAGS: [(&str, &str); 13] = [
@@ -61,36 +67,71 @@ pub struct ClusterConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterKindConfig {
     /// Processes of this machine.
-    Local {
-        /// Virtual nodes.
-        nodes: u32,
-        /// Slots of each.
-        slots: u32,
-    },
+    Local(LocalConfig),
     /// A Kubernetes cluster.
     Kubernetes(KubernetesConfig),
 }
 
-/// Settings of a Kubernetes cluster, as they were given.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Settings of the cluster of this machine: flags, and keys of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Args, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LocalConfig {
+    /// Nodes of the local cluster
+    #[arg(id = "local_nodes", long = "local-nodes", env = "HOLDFAST_LOCAL_NODES", value_name = "N", default_value_t = LOCAL_NODES, value_parser = clap::value_parser!(u32).range(LOCAL_SIZES))]
+    pub nodes: u32,
+    /// Slots of each local node; a replica takes as many as it has accelerators, at least one
+    #[arg(id = "local_slots", long = "local-slots", env = "HOLDFAST_LOCAL_SLOTS", value_name = "N", default_value_t = LOCAL_SLOTS, value_parser = clap::value_parser!(u32).range(LOCAL_SIZES))]
+    pub slots: u32,
+}
+
+impl Default for LocalConfig {
+    fn default() -> Self {
+        Self { nodes: LOCAL_NODES, slots: LOCAL_SLOTS }
+    }
+}
+
+impl LocalConfig {
+    /// The same rules as the flags have.
+    fn checked(self) -> Result<Self, String> {
+        within("nodes", self.nodes, &LOCAL_SIZES)?;
+        within("slots", self.slots, &LOCAL_SIZES)?;
+        Ok(self)
+    }
+}
+
+/// Settings of a Kubernetes cluster, as they were given: flags, and keys of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Args, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct KubernetesConfig {
-    /// File that says where it is; none: as kubectl finds it, or from within a pod.
+    /// File that says where the Kubernetes cluster is [default: as kubectl finds it, or from within a pod]
+    #[arg(long, env = "HOLDFAST_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Context in that file; none: its current one.
+    /// Context in the kubeconfig [default: its current one]
+    #[arg(id = "kube_context", long = "kube-context", env = "HOLDFAST_KUBE_CONTEXT", value_name = "NAME")]
     pub context: Option<String>,
-    /// Namespaces that jobs may use; at least one.
+    /// Namespaces that jobs may use, with commas between; the first is for jobs that name none
+    #[arg(id = "kube_namespace", long = "kube-namespace", env = "HOLDFAST_KUBE_NAMESPACE", value_name = "NAMES", default_value = NAMESPACE, value_delimiter = ',', value_parser = namespace)]
     pub namespaces: Vec<String>,
-    /// How the agent gets into pods; required before anything can run.
-    pub agent: Option<AgentSource>,
-    /// Where pods reach this server; none: the public URL.
+    /// Image whose entrypoint is holdfast-agent; an init container copies it into each pod
+    #[arg(long, env = "HOLDFAST_AGENT_IMAGE", value_name = "IMAGE", conflicts_with = "agent_in_image")]
+    pub agent_image: Option<String>,
+    /// Where holdfast-agent is in every job's own image, where no init container is to bring it
+    #[arg(long, env = "HOLDFAST_AGENT_IN_IMAGE", value_name = "PATH", value_parser = absolute)]
+    pub agent_in_image: Option<String>,
+    /// Where pods reach this server: http://HOST:PORT or https://HOST [default: the public URL]
+    #[arg(long, env = "HOLDFAST_AGENT_SERVER_URL", value_name = "URL", value_parser = agent_server_url)]
     pub agent_server_url: Option<String>,
-    /// Certificate authorities for the agents; none: those of a job's image.
+    /// File with the certificate authorities (PEM) that vouch for an https server URL, for the agents [default: those of a job's image]
+    #[arg(long, env = "HOLDFAST_AGENT_CA_FILE", value_name = "FILE")]
     pub agent_ca_file: Option<PathBuf>,
-    /// Resource that counts accelerators.
+    /// Resource that counts accelerators, where a job names none
+    #[arg(id = "kube_accelerator", long = "kube-accelerator", env = "HOLDFAST_KUBE_ACCELERATOR", value_name = "NAME", default_value = ACCELERATOR)]
     pub accelerator: String,
-    /// Seconds that a node may be out of reach before its pods are given up.
+    /// Seconds that a node may be out of reach before its pods are given up
+    #[arg(id = "kube_node_lost_seconds", long = "kube-node-lost-seconds", env = "HOLDFAST_KUBE_NODE_LOST_SECONDS", value_name = "N", default_value_t = NODE_LOST_SECONDS, value_parser = clap::value_parser!(u32).range(NODE_LOST))]
     pub node_lost_seconds: u32,
-    /// Jobs may mount directories of nodes.
+    /// Let jobs mount directories of the nodes, which gives whoever may create a job the rights of root on them
+    #[arg(id = "kube_allow_host_paths", long = "kube-allow-host-paths", env = "HOLDFAST_KUBE_ALLOW_HOST_PATHS", value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub allow_host_paths: bool,
 }
 
@@ -102,23 +143,12 @@ impl Serve {
 
     fn cluster_of_flags(&self) -> ClusterConfig {
         match self.cluster {
-            ClusterChoice::Local => ClusterConfig {
-                name: LOCAL.to_owned(),
-                kind: ClusterKindConfig::Local { nodes: self.local_nodes, slots: self.local_slots },
-            },
+            ClusterChoice::Local => {
+                ClusterConfig { name: LOCAL.to_owned(), kind: ClusterKindConfig::Local(self.local) }
+            }
             ClusterChoice::Kubernetes => ClusterConfig {
                 name: KUBERNETES.to_owned(),
-                kind: ClusterKindConfig::Kubernetes(KubernetesConfig {
-                    kubeconfig: self.kubeconfig.clone(),
-                    context: self.kube_context.clone(),
-                    namespaces: self.kube_namespace.clone(),
-                    agent: agent(self.agent_image.clone(), self.agent_in_image.clone()),
-                    agent_server_url: self.agent_server_url.clone(),
-                    agent_ca_file: self.agent_ca_file.clone(),
-                    accelerator: self.kube_accelerator.clone(),
-                    node_lost_seconds: self.kube_node_lost_seconds,
-                    allow_host_paths: self.kube_allow_host_paths,
-                }),
+                kind: ClusterKindConfig::Kubernetes(self.kubernetes.clone()),
             },
         }
     }
@@ -164,7 +194,7 @@ fn read_tables(tables: &[Value]) -> Result<Vec<ClusterConfig>, String> {
     if let Some(twice) = clusters.iter().find(|cluster| !names.insert(cluster.name.as_str())) {
         return Err(format!("two clusters are called {}: give each a name of its own", twice.name));
     }
-    let is_local = |cluster: &&ClusterConfig| matches!(cluster.kind, ClusterKindConfig::Local { .. });
+    let is_local = |cluster: &&ClusterConfig| matches!(cluster.kind, ClusterKindConfig::Local(_));
     let local: Vec<_> = clusters.iter().filter(is_local).map(|cluster| cluster.name.as_str()).collect();
     if let [one, another, ..] = local.as_slice() {
         return Err(format!("{one} and {another} are both this machine: keep one cluster of kind local"));
@@ -186,13 +216,8 @@ fn read_table(table: &Table) -> Result<ClusterConfig, String> {
     }
     let kind: String = take(&mut rest, "kind", "local or kubernetes")?;
     let kind = match kind.as_str() {
-        LOCAL => {
-            let LocalTable { nodes, slots } = settings(rest)?;
-            within("nodes", nodes, &LOCAL_SIZES)?;
-            within("slots", slots, &LOCAL_SIZES)?;
-            ClusterKindConfig::Local { nodes, slots }
-        }
-        KUBERNETES => ClusterKindConfig::Kubernetes(settings::<KubernetesTable>(rest)?.checked()?),
+        LOCAL => ClusterKindConfig::Local(settings::<LocalConfig>(rest)?.checked()?),
+        KUBERNETES => ClusterKindConfig::Kubernetes(settings::<KubernetesConfig>(rest)?.checked()?),
         other => return Err(format!("`kind` is {other}; use local or kubernetes")),
     };
     Ok(ClusterConfig { name, kind })
@@ -218,51 +243,19 @@ fn settings<T: DeserializeOwned>(table: Table) -> Result<T, String> {
     })
 }
 
-fn within(key: &str, value: u32, range: &std::ops::RangeInclusive<u32>) -> Result<(), String> {
-    if range.contains(&value) {
+fn within(key: &str, value: u32, range: &RangeInclusive<i64>) -> Result<(), String> {
+    if range.contains(&i64::from(value)) {
         return Ok(());
     }
     Err(format!("`{key}` is {value}; use {} to {}", range.start(), range.end()))
 }
 
-fn agent(image: Option<String>, in_image: Option<String>) -> Option<AgentSource> {
-    image.map(AgentSource::Image).or_else(|| in_image.map(AgentSource::InImage))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct LocalTable {
-    nodes: u32,
-    slots: u32,
-}
-
-impl Default for LocalTable {
-    fn default() -> Self {
-        Self { nodes: super::LOCAL_NODES, slots: super::LOCAL_SLOTS }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-struct KubernetesTable {
-    kubeconfig: Option<PathBuf>,
-    context: Option<String>,
-    namespaces: Vec<String>,
-    agent_image: Option<String>,
-    agent_in_image: Option<String>,
-    agent_server_url: Option<String>,
-    agent_ca_file: Option<PathBuf>,
-    accelerator: String,
-    node_lost_seconds: u32,
-    allow_host_paths: bool,
-}
-
-impl Default for KubernetesTable {
+impl Default for KubernetesConfig {
     fn default() -> Self {
         Self {
             kubeconfig: None,
             context: None,
-            namespaces: vec![super::NAMESPACE.to_owned()],
+            namespaces: vec![NAMESPACE.to_owned()],
             agent_image: None,
             agent_in_image: None,
             agent_server_url: None,
@@ -274,9 +267,15 @@ impl Default for KubernetesTable {
     }
 }
 
-impl KubernetesTable {
+impl KubernetesConfig {
+    /// How the agent gets into pods; required before anything can run.
+    pub fn agent(&self) -> Option<AgentSource> {
+        let image = self.agent_image.clone().map(AgentSource::Image);
+        image.or_else(|| self.agent_in_image.clone().map(AgentSource::InImage))
+    }
+
     /// The same rules as the flags have.
-    fn checked(self) -> Result<KubernetesConfig, String> {
+    fn checked(mut self) -> Result<Self, String> {
         let at = |key: &'static str| move |why: String| format!("`{key}`: {why}");
         if self.namespaces.is_empty() {
             return Err("`namespaces` is empty: name those that jobs may use".to_owned());
@@ -284,30 +283,17 @@ impl KubernetesTable {
         for name in &self.namespaces {
             namespace(name).map_err(at("namespaces"))?;
         }
-        let agent = match (&self.agent_image, &self.agent_in_image) {
-            (Some(_), Some(_)) => {
-                return Err("`agent-image` cannot be used with `agent-in-image`: keep one".to_owned());
-            }
-            (image, path) => agent(image.clone(), path.clone()),
-        };
-        if agent.is_none() {
+        if self.agent_image.is_some() && self.agent_in_image.is_some() {
+            return Err("`agent-image` cannot be used with `agent-in-image`: keep one".to_owned());
+        }
+        if self.agent().is_none() {
             return Err(super::NO_AGENT.to_owned());
         }
         self.agent_in_image.as_deref().map(absolute).transpose().map_err(at("agent-in-image"))?;
-        let agent_server_url = self.agent_server_url.as_deref().map(agent_server_url).transpose();
-        let agent_server_url = agent_server_url.map_err(at("agent-server-url"))?;
-        within("node-lost-seconds", self.node_lost_seconds, &(0..=LONGEST_NODE_LOST_SECONDS))?;
-        Ok(KubernetesConfig {
-            kubeconfig: self.kubeconfig,
-            context: self.context,
-            namespaces: self.namespaces,
-            agent,
-            agent_server_url,
-            agent_ca_file: self.agent_ca_file,
-            accelerator: self.accelerator,
-            node_lost_seconds: self.node_lost_seconds,
-            allow_host_paths: self.allow_host_paths,
-        })
+        let server_url = self.agent_server_url.as_deref().map(agent_server_url).transpose();
+        self.agent_server_url = server_url.map_err(at("agent-server-url"))?;
+        within("node-lost-seconds", self.node_lost_seconds, &NODE_LOST)?;
+        Ok(self)
     }
 }
 
@@ -345,7 +331,8 @@ mod tests {
             kubeconfig: Some("/etc/holdfast/gpu-a".into()),
             context: Some("admin".to_owned()),
             namespaces: vec!["train".to_owned(), "eval".to_owned()],
-            agent: Some(AgentSource::Image("registry.example/agent:1".to_owned())),
+            agent_image: Some("registry.example/agent:1".to_owned()),
+            agent_in_image: None,
             agent_server_url: Some("https://holdfast.example.org".to_owned()),
             agent_ca_file: Some("/etc/ca.crt".into()),
             accelerator: "amd.com/gpu".to_owned(),
@@ -356,7 +343,10 @@ mod tests {
         assert_eq!(read[0], ClusterConfig { name: "gpu-a".to_owned(), kind: want });
         assert_eq!(
             read[1],
-            ClusterConfig { name: "here".to_owned(), kind: ClusterKindConfig::Local { nodes: 2, slots: 8 } }
+            ClusterConfig {
+                name: "here".to_owned(),
+                kind: ClusterKindConfig::Local(LocalConfig { nodes: 2, slots: 8 })
+            }
         );
     }
 
@@ -380,8 +370,8 @@ mod tests {
         let ClusterKindConfig::Kubernetes(kubernetes) = &read[0].kind else { panic!("{read:?}") };
         assert_eq!(kubernetes.namespaces, ["default"]);
         assert_eq!(kubernetes.accelerator, ACCELERATOR);
-        assert_eq!(kubernetes.agent, Some(AgentSource::InImage("/agent".to_owned())));
-        assert_eq!(read[1].kind, ClusterKindConfig::Local { nodes: 4, slots: 2 });
+        assert_eq!(kubernetes.agent(), Some(AgentSource::InImage("/agent".to_owned())));
+        assert_eq!(read[1].kind, ClusterKindConfig::Local(LocalConfig { nodes: 4, slots: 2 }));
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub(super) struct Job {
     tick_after: Time,
     /// The chain was not told yet that this task drives it, or does so again: agents may have been unheard before.
     returned: bool,
+    /// What a server that died may not have told is still to be read.
+    untold: bool,
     /// Requests may wait in the store.
     inbox: bool,
     /// The chain may still believe that the cluster is silent.
@@ -123,6 +125,7 @@ impl Job {
             again: false,
             tick_after: now,
             returned: true,
+            untold: true,
             inbox,
             silent: true,
             warned: false,
@@ -141,7 +144,6 @@ impl Job {
 
     pub(super) async fn run(mut self) {
         self.next.renew(&self.chain());
-        self.tell_again().await;
         let mut news = News::default();
         loop {
             if self.step(std::mem::take(&mut news)).await == Flow::End {
@@ -255,7 +257,7 @@ impl Job {
                     }
                     Effect::Delete { task_id, .. } => {
                         self.heard(&task_id, now, news);
-                        news.inputs.extend(kept.map(|text| Input::Kept { task_id, text }));
+                        news.inputs.push(Input::Kept { task_id, text: kept });
                     }
                     Effect::Forget => return self.forget(now).await,
                 }
@@ -367,6 +369,9 @@ impl Job {
         }
         let shared = Arc::clone(&self.shared);
         let Ok(_permit) = shared.steps.acquire().await else { return Err(DriverError::NotLeader) };
+        if std::mem::take(&mut self.untold) {
+            self.tell_again(now).await;
+        }
         let requests = self.requests().await.map_err(|source| self.failed(source))?;
         // Before all else, whatever it is: no limit is judged by what nobody could tell.
         let returned = std::mem::take(&mut self.returned).then_some(Input::Returned);
@@ -439,13 +444,13 @@ impl Job {
     }
 
     /// Begins with what a server that died may not have told any more, the first step of a new job included.
-    async fn tell_again(&mut self) {
+    async fn tell_again(&mut self, now: Time) {
         let chain = self.chain();
         let tells = connected(&self.shared, &chain).is_ok_and(|connected| connected.notes.is_some());
         if !tells || chain.live_task().is_none() {
             return;
         }
-        let since = telling::kept_since(self.shared.clock.now());
+        let since = telling::kept_since(now);
         let recent = async {
             let mut conn = self.shared.store.read().await?;
             events::recent(&mut conn, &self.job_id, since).await
@@ -500,7 +505,7 @@ impl Job {
 
     /// The cluster has forgotten the job; now its rows go too.
     async fn forget(&mut self, now: Time) -> Flow {
-        match step::forget(&self.shared.store, self.term.epoch, &self.job_id).await {
+        match step::forget(&self.shared.store, self.term.epoch, &self.job_id, now).await {
             Ok(Write::Done | Write::ChangedUnderUs) => {
                 let change = Change { job_id: self.job_id.clone(), generation: self.generation + 1 };
                 let _ = self.shared.changes.send(change);
@@ -538,5 +543,44 @@ async fn answer(call: &mut Option<Call>) -> (Option<Effect>, Outcome) {
             Outcome::Late => (going_on.effect.clone(), Outcome::Late),
             outcome => (call.take().and_then(|call| call.effect), outcome),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::chain::advance;
+
+    use super::*;
+    use crate::{
+        clock::Clock,
+        driver::fake::{Fake, Still, drive, job_id, keep, open, start_job, task},
+    };
+
+    #[tokio::test]
+    async fn what_is_told_again_is_read_in_the_turn_of_a_step() {
+        let ((_dir, store), clock) = (open().await, Arc::new(Still::default()));
+        let mut step = start_job(clock.now());
+        // It was made, so there is something to tell it on.
+        step.chain = advance(&step.chain, &Input::Created { task_id: task(1) }, clock.now()).chain;
+        keep(&store, &step, clock.now()).await;
+        let told = async |steps: bool| {
+            let cluster = Arc::new(Fake::default());
+            let driver = drive(&store, &clock, &cluster);
+            if !steps {
+                driver.shared.steps.close();
+            }
+            driver.until_leading().await;
+            let mut chain = driver.subscribe(&job_id()).await.unwrap();
+            if steps {
+                cluster.told.subscribe().wait_for(|told| !told.is_empty()).await.unwrap();
+            } else {
+                // Its task ends where no step can be made.
+                while chain.changed().await.is_ok() {}
+            }
+            let queue = driver.shared.clusters["fake"].notes.clone().unwrap();
+            cluster.told.borrow().len() + queue.max_capacity() - queue.capacity()
+        };
+        assert_eq!(told(false).await, 0);
+        assert_ne!(told(true).await, 0);
     }
 }

@@ -98,6 +98,7 @@ async fn lead(shared: &Arc<Shared>, epoch: i64, shutdown: &CancellationToken) {
         () = keep(shared, epoch) => term.lose(),
         () = sweep(shared, &term) => {}
     }
+    count_jobs(0);
     shared.term.send_replace(None);
     term.over.cancel();
     term.tasks.close();
@@ -205,7 +206,7 @@ async fn sweep_once(
     now: Time,
     is_full: bool,
 ) -> Result<(), StoreError> {
-    metrics::gauge!("holdfast_driver_jobs").set(term.len() as f64);
+    count_jobs(term.len());
     let mut conn = shared.store.read().await?;
     for job_id in inbox::jobs(&mut conn, IDS_AT_A_TIME).await? {
         registry::hint(shared, &job_id);
@@ -223,6 +224,11 @@ async fn sweep_once(
         let Some(last) = page.last() else { return Ok(()) };
         after = Some(last.clone());
     }
+}
+
+/// Tells operators how many jobs this server drives.
+fn count_jobs(jobs: usize) {
+    metrics::gauge!("holdfast_driver_jobs").set(jobs as f64);
 }
 
 /// Tells listeners of this server what the leader wrote.
@@ -246,4 +252,34 @@ async fn tell_changes(shared: &Shared, seen: &mut Time) {
 fn failed(shared: &Shared, what: &'static str, error: StoreError) {
     shared.counts.failed("store");
     tracing::warn!(error = %format!("{:#}", anyhow::Error::from(error)), "{what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+    use crate::{
+        clock::Clock,
+        driver::fake::{Fake, Still, drive, keep, open, start_job},
+    };
+
+    #[tokio::test]
+    async fn a_server_that_leads_no_more_drives_no_jobs() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let metrics = recorder.handle();
+        let _guard = metrics::set_default_local_recorder(&recorder);
+        let ((_dir, store), clock) = (open().await, Arc::new(Still::default()));
+        let now = clock.now();
+        keep(&store, &start_job(now), now).await;
+        let driver = drive(&store, &clock, &Arc::new(Fake::default()));
+        driver.until_leading().await;
+        let shared = &driver.shared;
+        let term = shared.term.borrow().clone().unwrap();
+        sweep_once(shared, &term, now, false).await.unwrap();
+        assert!(metrics.render().contains("holdfast_driver_jobs 1"), "{}", metrics.render());
+        term.lose();
+        shared.term.subscribe().wait_for(Option::is_none).await.unwrap();
+        assert!(metrics.render().contains("holdfast_driver_jobs 0"), "{}", metrics.render());
+    }
 }

@@ -33,6 +33,8 @@ use crate::{
 
 mod effects;
 mod failpoint;
+#[cfg(test)]
+mod fake;
 mod job;
 mod leadership;
 mod registry;

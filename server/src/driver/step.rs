@@ -102,9 +102,14 @@ fn saved(before: &Chain, after: &Chain, input: &Input) -> Option<(TaskId, u32, C
 }
 
 /// Removes a job that is forgotten with all its rows.
-pub(super) async fn forget(store: &Store, epoch: i64, job_id: &JobId) -> Result<Write, StoreError> {
+pub(super) async fn forget(
+    store: &Store,
+    epoch: i64,
+    job_id: &JobId,
+    now: Time,
+) -> Result<Write, StoreError> {
     let mut tx = store.write().await?;
-    let written = steps::forget(&mut tx, epoch, job_id).await?;
+    let written = steps::forget(&mut tx, epoch, job_id, now).await?;
     store::commit(tx).await?;
     Ok(written)
 }

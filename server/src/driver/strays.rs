@@ -10,6 +10,7 @@ use std::{
 };
 
 use engine::{ids::TaskId, time::Time};
+use futures::future::join_all;
 
 use super::{Connected, Shared, effects::leads, registry::Term};
 use crate::{
@@ -44,6 +45,13 @@ struct Stray {
     hindrance: Option<String>,
 }
 
+impl Stray {
+    /// It has looked like one for long enough.
+    fn is_one(&self, now: Time) -> bool {
+        now >= self.since.plus_seconds(GRACE_SECONDS)
+    }
+}
+
 /// Why a cluster could not be looked through.
 #[derive(Debug, thiserror::Error)]
 enum StrayError {
@@ -55,24 +63,33 @@ enum StrayError {
 
 /// Looks through the clusters again and again until the term is over.
 pub(super) async fn run(shared: Arc<Shared>, term: Arc<Term>) {
-    let mut strays: BTreeMap<&str, BTreeMap<TaskId, Stray>> = BTreeMap::new();
-    loop {
-        let round = async {
+    // Each by itself: one that hangs keeps none of the others.
+    join_all(shared.clusters.iter().map(|(name, connected)| watch(&shared, &term, name, connected))).await;
+}
+
+async fn watch(shared: &Shared, term: &Term, name: &str, connected: &Connected) {
+    let mut strays = BTreeMap::new();
+    let rounds = async {
+        loop {
             shared.clock.sleep_until(shared.clock.now().plus_seconds(LOOK_SECONDS)).await;
-            for (name, connected) in &shared.clusters {
-                let known = strays.entry(name).or_default();
-                if let Err(error) = look(&shared, &term, name, connected, known).await {
-                    // The driver says that a cluster or the database is away; nothing is concluded here meanwhile.
-                    let error = anyhow::Error::from(error);
-                    tracing::debug!(cluster = name, error = format!("{error:#}"), "no look for strays");
-                }
+            if let Err(error) = look(shared, term, name, connected, &mut strays).await {
+                // The driver says that a cluster or the database is away; nothing is concluded here meanwhile.
+                let error = anyhow::Error::from(error);
+                tracing::debug!(cluster = name, error = format!("{error:#}"), "no look for strays");
             }
-        };
-        tokio::select! {
-            () = term.over.cancelled() => return,
-            () = round => {}
         }
+    };
+    tokio::select! {
+        () = term.over.cancelled() => {}
+        () = rounds => {}
     }
+    // Whoever leads next counts them.
+    count(name, 0);
+}
+
+/// Tells operators how many there are.
+fn count(name: &str, strays: usize) {
+    metrics::gauge!("holdfast_stray_attempts", "cluster" => name.to_owned()).set(strays as f64);
 }
 
 async fn look(
@@ -97,7 +114,7 @@ async fn look(
         }
         let fresh = Stray { since: now, tries: 0, hindrance: None };
         let stray = strays.entry(one.task.clone()).or_insert(fresh);
-        if now < stray.since.plus_seconds(GRACE_SECONDS) {
+        if !stray.is_one(now) {
             continue;
         }
         match standing {
@@ -113,7 +130,7 @@ async fn look(
             Standing::Unknown | Standing::Live => {}
         }
     }
-    metrics::gauge!("holdfast_stray_attempts", "cluster" => name.to_owned()).set(strays.len() as f64);
+    count(name, strays.values().filter(|stray| stray.is_one(now)).count());
     Ok(())
 }
 

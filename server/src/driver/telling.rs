@@ -117,19 +117,17 @@ impl Teller {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::VecDeque, sync::Mutex};
+    use std::sync::Mutex;
 
-    use async_trait::async_trait;
     use engine::{
-        chain::Observation,
-        ids::{JobId, TaskId},
-        job::{ClusterKind, JobKind, JobSpec},
+        ids::TaskId,
+        job::JobKind,
         record::{EventReason, EventRecord},
     };
     use futures::future::BoxFuture;
 
     use super::*;
-    use crate::clusters::{Node, Order};
+    use crate::driver::fake::{Fake, unreachable_now};
 
     /// A clock on which nobody waits.
     struct Hasty(Mutex<Vec<f64>>);
@@ -142,52 +140,6 @@ mod tests {
         fn sleep_until(&self, at: Time) -> BoxFuture<'static, ()> {
             self.0.lock().unwrap().push(at.seconds_since(Time(0)));
             Box::pin(std::future::ready(()))
-        }
-    }
-
-    /// A cluster that answers in turn, and takes everything after that.
-    struct Scripted {
-        answers: Mutex<VecDeque<ClusterError>>,
-        asked: mpsc::UnboundedSender<i64>,
-    }
-
-    #[async_trait]
-    impl Cluster for Scripted {
-        fn name(&self) -> &str {
-            "scripted"
-        }
-
-        fn kind(&self) -> ClusterKind {
-            ClusterKind::Kubernetes
-        }
-
-        async fn create(&self, _: &Order) -> Result<(), ClusterError> {
-            unreachable!()
-        }
-
-        async fn delete(&self, _: &TaskId, _: JobKind, _: bool) -> Result<Option<String>, ClusterError> {
-            unreachable!()
-        }
-
-        async fn observe(&self, _: &TaskId, _: JobKind) -> Result<Observation, ClusterError> {
-            unreachable!()
-        }
-
-        async fn tell(&self, note: &Note) -> Result<(), ClusterError> {
-            self.asked.send(note.place.0).unwrap();
-            self.answers.lock().unwrap().pop_front().map_or(Ok(()), Err)
-        }
-
-        async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
-            unreachable!()
-        }
-
-        async fn forget(&self, _: &JobId, _: &JobSpec, _: &[TaskId]) -> Result<(), ClusterError> {
-            unreachable!()
-        }
-
-        fn hints(&self) -> Option<mpsc::Receiver<TaskId>> {
-            None
         }
     }
 
@@ -204,41 +156,37 @@ mod tests {
         Note { task_id, kind: JobKind::PyTorchJob, namespace: None, place: (generation, 0), event }
     }
 
-    fn unreachable_now() -> ClusterError {
-        let source = anyhow::anyhow!("no answer");
-        ClusterError::Unreachable { cluster: "scripted".to_owned(), doing: "telling", source }
-    }
-
     fn refused() -> ClusterError {
         ClusterError::Refused { text: "no right".to_owned() }
     }
 
     /// Tells two notes to a cluster that answers so; which calls were made, and when the tries after the first.
     async fn told(answers: Vec<ClusterError>, calls: usize) -> (Vec<i64>, Vec<f64>, u64) {
-        let (asked, mut were_asked) = mpsc::unbounded_channel();
-        let cluster = Arc::new(Scripted { answers: Mutex::new(answers.into()), asked });
+        let cluster = Arc::new(Fake { answers: Mutex::new(answers.into()), ..Fake::default() });
+        let mut asked = cluster.told.subscribe();
         let (clock, counts) = (Arc::new(Hasty(Mutex::default())), Arc::new(Counts::default()));
-        let teller =
-            Teller { cluster, clock: Arc::clone(&clock) as Arc<dyn Clock>, counts: Arc::clone(&counts) };
+        let teller = Teller {
+            cluster: Arc::clone(&cluster) as Arc<dyn Cluster>,
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            counts: Arc::clone(&counts),
+        };
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let queue = begin(teller, &tasks, stop.clone());
-        let mut found = Vec::new();
-        for generation in [1, 2] {
+        for (generation, calls) in [(1, calls - 1), (2, calls)] {
             queue.send(note(generation)).await.unwrap();
-            while found.len() < if generation == 1 { calls - 1 } else { calls } {
-                found.push(were_asked.recv().await.unwrap());
-            }
+            asked.wait_for(|asked| asked.len() >= calls).await.unwrap();
         }
         stop.cancel();
         tasks.close();
         tasks.wait().await;
         let pauses = clock.0.lock().unwrap().clone();
-        (found, pauses, counts.status(None).failed)
+        (cluster.told.borrow().clone(), pauses, counts.status(None).failed)
     }
 
     #[tokio::test]
     async fn a_note_is_tried_again_with_growing_pauses_and_a_refused_one_is_not() {
-        let (asked, pauses, failed) = told(vec![unreachable_now(), unreachable_now()], 4).await;
+        let (asked, pauses, failed) =
+            told(vec![unreachable_now("no answer"), unreachable_now("no answer")], 4).await;
         assert_eq!((asked, pauses, failed), (vec![1, 1, 1, 2], vec![1.0, 2.0], 0));
         let (asked, pauses, failed) = told(vec![refused()], 2).await;
         assert_eq!((asked, pauses, failed), (vec![1, 2], vec![], 1));
@@ -246,7 +194,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_note_is_given_up_after_its_tries() {
-        let never = (0..TRIES).map(|_| unreachable_now()).collect();
+        let never = (0..TRIES).map(|_| unreachable_now("no answer")).collect();
         let (asked, pauses, failed) = told(never, TRIES as usize + 1).await;
         assert_eq!(asked, [1, 1, 1, 1, 1, 1, 1, 1, 2]);
         assert_eq!(pauses, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]);

@@ -1,4 +1,4 @@
-//! Keeps what a container printed, read from an API server, in the files that [`LogReader`](super::LogReader) reads: so a page of a
+//! Keeps what an agent repeated in its container, read from an API server, in the files that [`LogReader`](super::LogReader) reads: so a page of a
 //! log, a search in it and its download are the same wherever a job runs, and stay when its pods are gone.
 //!
 //! The API server gives lines as `<time> <text>`, from a time on. What was kept is remembered beside the files with their length; a
@@ -10,7 +10,7 @@ use std::{
     path::PathBuf,
 };
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 use engine::output::{self, Repeated};
 use serde::{Deserialize, Serialize};
 
@@ -23,20 +23,10 @@ const KEPT_SEGMENTS: usize = 4;
 /// What is remembered of a replica.
 const STATE: &str = "kept.json";
 
-/// How a container's lines are to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// As an agent repeats them.
-    Agent,
-    /// A program prints them itself: one launch, one process.
-    Plain,
-}
-
 /// The kept output of one replica.
 #[derive(Debug)]
 pub struct KeptLog {
     dir: PathBuf,
-    form: Form,
     state: State,
     current: Option<File>,
     segment_bytes: u64,
@@ -62,17 +52,13 @@ impl KeptLog {
     ///
     /// # Errors
     /// What is remembered of it cannot be read.
-    pub fn open(dir: PathBuf, form: Form) -> io::Result<Self> {
+    pub fn open(dir: PathBuf) -> io::Result<Self> {
         let state = match fs::read(dir.join(STATE)) {
             Ok(json) => serde_json::from_slice(&json)?,
             Err(why) if why.kind() == io::ErrorKind::NotFound => State::default(),
             Err(why) => return Err(why),
         };
-        let mut log = Self { dir, form, state, current: None, segment_bytes: SEGMENT_BYTES };
-        if log.form == Form::Plain && log.state.launch.is_none() {
-            log.begin_launch(0);
-        }
-        Ok(log)
+        Ok(Self { dir, state, current: None, segment_bytes: SEGMENT_BYTES })
     }
 
     /// From when on the API server is to be asked; it counts whole seconds, so some lines come again and are passed over. None: from the
@@ -110,22 +96,19 @@ impl KeptLog {
             return Ok(());
         }
         self.state.newest = at;
-        let (rank, text) = match self.form {
-            Form::Plain => (0, text),
-            Form::Agent => match output::read(text) {
-                Repeated::Launch(number) => {
-                    self.begin_launch(number);
-                    return Ok(());
-                }
-                Repeated::LeftOut(lines) => {
-                    self.state.next_line += lines;
-                    self.current = None;
-                    self.state.bytes = self.segment_bytes;
-                    return Ok(());
-                }
-                Repeated::Other => return Ok(()),
-                Repeated::Line { rank, text } => (rank, text),
-            },
+        let (rank, text) = match output::read(text) {
+            Repeated::Launch(number) => {
+                self.begin_launch(number);
+                return Ok(());
+            }
+            Repeated::LeftOut(lines) => {
+                self.state.next_line += lines;
+                self.current = None;
+                self.state.bytes = self.segment_bytes;
+                return Ok(());
+            }
+            Repeated::Other => return Ok(()),
+            Repeated::Line { rank, text } => (rank, text),
         };
         // Lines of a launch whose mark was lost, by a rotation of the container's log, belong to the first.
         if self.state.launch.is_none() {
@@ -206,11 +189,6 @@ fn split(line: &[u8]) -> Option<(i64, &[u8])> {
     Some((at, line.get(space + 1..).unwrap_or_default()))
 }
 
-/// A time as the API server wants it.
-pub fn since_time(at: DateTime<Utc>) -> String {
-    at.to_rfc3339_opts(SecondsFormat::Secs, true)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
@@ -243,9 +221,9 @@ mod tests {
             Self { data: tempfile::tempdir().unwrap(), job, task }
         }
 
-        fn open(&self, form: Form) -> KeptLog {
+        fn open(&self) -> KeptLog {
             let dir = self.data.path().join("jobs").join(self.job.as_str()).join(self.task.as_str());
-            KeptLog::open(dir.join("master-0"), form).unwrap()
+            KeptLog::open(dir.join("master-0")).unwrap()
         }
 
         /// Number, rank and text of the lines of a launch.
@@ -260,7 +238,7 @@ mod tests {
     #[test]
     fn lines_are_told_apart_by_launch_and_rank() {
         let dir = Dir::new();
-        let mut log = dir.open(Form::Agent);
+        let mut log = dir.open();
         let text = printed(
             1,
             &[
@@ -281,12 +259,12 @@ mod tests {
     fn what_comes_again_is_kept_once_also_by_the_next_server() {
         let dir = Dir::new();
         let all = ["[holdfast-agent] launch 0", "[rank0]: 1", "[rank0]: 2", "[rank0]: 3", "[rank0]: 4"];
-        let mut log = dir.open(Form::Agent);
+        let mut log = dir.open();
         assert_eq!(log.since(), None);
         log.take(printed(1, &all[..3]).as_bytes()).unwrap();
         log.take(printed(1, &all[..4]).as_bytes()).unwrap();
-        let mut log = dir.open(Form::Agent);
-        assert_eq!(since_time(log.since().unwrap()), "2026-11-30T04:00:00Z");
+        let mut log = dir.open();
+        assert_eq!(log.since().unwrap().to_rfc3339(), "2026-11-30T04:00:00.004+00:00");
         log.take(printed(1, &all).as_bytes()).unwrap();
         let kept: Vec<_> = dir.lines(0).into_iter().map(|(_, _, text)| text).collect();
         assert_eq!(kept, ["1", "2", "3", "4"]);
@@ -295,14 +273,14 @@ mod tests {
     #[test]
     fn a_server_that_died_before_it_remembered_keeps_no_line_twice() {
         let dir = Dir::new();
-        let mut log = dir.open(Form::Agent);
+        let mut log = dir.open();
         log.take(printed(1, &["[holdfast-agent] launch 0", "[rank0]: 1"]).as_bytes()).unwrap();
         // Written, and the server died before it was remembered.
         let file = log.path(1);
         let mut torn = fs::read(&file).unwrap();
         torn.extend_from_slice(b"1 0 o 2\n1 0 o 3");
         fs::write(&file, torn).unwrap();
-        let mut log = dir.open(Form::Agent);
+        let mut log = dir.open();
         log.take(printed(3, &["[rank0]: 2", "[rank0]: 3"]).as_bytes()).unwrap();
         let kept: Vec<_> = dir.lines(0).into_iter().map(|(n, _, text)| (n, text)).collect();
         assert_eq!(kept, [(1, "1".to_owned()), (2, "2".to_owned()), (3, "3".to_owned())]);
@@ -311,11 +289,11 @@ mod tests {
     #[test]
     fn an_unfinished_line_waits_for_its_end() {
         let dir = Dir::new();
-        let mut log = dir.open(Form::Plain);
-        let text = printed(1, &["whole", "half"]);
+        let mut log = dir.open();
+        let text = printed(1, &["[rank0]: whole", "[rank0]: half"]);
         let cut = text.len() - 3;
         let taken = log.take(&text.as_bytes()[..cut]).unwrap();
-        assert_eq!(&text[..taken], printed(1, &["whole"]));
+        assert_eq!(&text[..taken], printed(1, &["[rank0]: whole"]));
         log.take(&text.as_bytes()[taken..]).unwrap();
         assert_eq!(dir.lines(0), [(1, Some(0), "whole".to_owned()), (2, Some(0), "half".to_owned())]);
     }
@@ -323,7 +301,7 @@ mod tests {
     #[test]
     fn numbers_go_on_after_lines_that_were_left_out() {
         let dir = Dir::new();
-        let mut log = dir.open(Form::Agent);
+        let mut log = dir.open();
         let lines = [
             "[holdfast-agent] launch 2",
             "[rank0]: a",
@@ -338,15 +316,21 @@ mod tests {
     #[test]
     fn a_long_log_loses_its_middle() {
         let dir = Dir::new();
-        let mut log = dir.open(Form::Plain);
+        let mut log = dir.open();
         log.segment_bytes = 10_000;
         let (line, each) = ("x".repeat(900), 10);
         for part in 0..(SEGMENTS + 2) as u32 {
             let mut text = String::new();
             for n in 0..each {
                 let at = part * each + n;
-                writeln!(text, "2026-11-30T{:02}:{:02}:{:02}Z {line}", at / 3600, at / 60 % 60, at % 60)
-                    .unwrap();
+                writeln!(
+                    text,
+                    "2026-11-30T{:02}:{:02}:{:02}Z [rank0]: {line}",
+                    at / 3600,
+                    at / 60 % 60,
+                    at % 60
+                )
+                .unwrap();
             }
             log.take(text.as_bytes()).unwrap();
         }

@@ -1,7 +1,8 @@
 //! Removes what a server keeps of jobs that are deleted. The server that deletes a job removes its own copy with it; each of the others
 //! finds here that the job is gone.
 //!
-//! A directory is older than nothing that could still come: a job is in the database before anything of it is kept.
+//! Only what the database says was deleted goes. What it does not know may be somebody's: it was put back from a copy, or the data directory
+//! was used with another one.
 
 use std::{
     io,
@@ -31,7 +32,7 @@ pub enum SweepError {
         #[source]
         source: io::Error,
     },
-    /// Whether a job is there could not be asked.
+    /// Whether a job was deleted could not be asked.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -45,7 +46,7 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Of a data directory that belongs to this database.
+    /// Of a data directory and its database.
     pub fn new(data: &Path, store: Store) -> Self {
         Self { jobs: data.join("jobs"), store, last: None }
     }
@@ -76,7 +77,7 @@ impl Sweep {
         let is_end = found.len() < AT_A_TIME;
         let mut removed = Vec::new();
         for job in found {
-            if !self.is_there(&job).await? && self.remove(&job).await {
+            if self.is_forgotten(&job).await? && self.remove(&job).await {
                 removed.push(job.clone());
             }
             self.last = Some(job);
@@ -87,26 +88,6 @@ impl Sweep {
         Ok(removed)
     }
 
-    /// Whether all that is kept is of jobs of this database, as far as it can tell: one that it does not hold may be deleted, or another's.
-    ///
-    /// # Errors
-    /// The directories could not be listed, or the database failed.
-    pub async fn knows_all(mut self) -> Result<bool, SweepError> {
-        loop {
-            let found = self.listed().await?;
-            let is_end = found.len() < AT_A_TIME;
-            for job in found {
-                if !self.is_there(&job).await? {
-                    return Ok(false);
-                }
-                self.last = Some(job);
-            }
-            if is_end {
-                return Ok(true);
-            }
-        }
-    }
-
     async fn listed(&self) -> Result<Vec<JobId>, SweepError> {
         let (dir, last) = (self.jobs.clone(), self.last.clone());
         let listed = tokio::task::spawn_blocking(move || next(&dir, last.as_ref())).await;
@@ -114,9 +95,9 @@ impl Sweep {
         listed.map_err(io::Error::other).flatten().map_err(failed)
     }
 
-    async fn is_there(&self, job: &JobId) -> Result<bool, SweepError> {
+    async fn is_forgotten(&self, job: &JobId) -> Result<bool, SweepError> {
         let mut conn = self.store.read().await?;
-        Ok(jobs::exists(&mut conn, job).await?)
+        Ok(jobs::is_forgotten(&mut conn, job).await?)
     }
 
     /// Whether it could be removed.

@@ -16,7 +16,7 @@ use crate::{
         kubernetes::{Kubernetes, KubernetesSettings},
         local::{LocalCluster, LocalConfig},
     },
-    config::{ClusterConfig, ClusterKindConfig, KubernetesConfig, NO_AGENT, Serve},
+    config::{self, ClusterConfig, ClusterKindConfig, KubernetesConfig, NO_AGENT, Serve},
 };
 
 /// Most that a file with authorities may have: it goes into the Secret of each attempt, which may have a MiB with all tokens.
@@ -55,8 +55,8 @@ impl Running {
     async fn start(config: ClusterConfig, shared: &Shared<'_>) -> anyhow::Result<Self> {
         let ClusterConfig { name, kind } = config;
         match kind {
-            ClusterKindConfig::Local { nodes, slots } => {
-                let local = local(name, nodes, slots, shared)?;
+            ClusterKindConfig::Local(config) => {
+                let local = local(name, config, shared)?;
                 let site = local.site();
                 Ok(Self::Local(LocalCluster::new(local, shared.stop.clone()).await?, site))
             }
@@ -82,10 +82,6 @@ impl Running {
         (cluster.name().to_owned(), cluster)
     }
 
-    pub(super) const fn is_local(&self) -> bool {
-        matches!(self, Self::Local(..))
-    }
-
     pub(super) async fn stopped(&self) {
         match self {
             Self::Local(cluster, _) => cluster.stopped().await,
@@ -94,7 +90,7 @@ impl Running {
     }
 }
 
-fn local(name: String, nodes: u32, slots: u32, shared: &Shared<'_>) -> anyhow::Result<LocalConfig> {
+fn local(name: String, config: config::LocalConfig, shared: &Shared<'_>) -> anyhow::Result<LocalConfig> {
     let agent_program = match &shared.settings.agent_program {
         Some(path) => path.clone(),
         None => super::beside_us()?.join("holdfast-agent"),
@@ -108,8 +104,8 @@ fn local(name: String, nodes: u32, slots: u32, shared: &Shared<'_>) -> anyhow::R
     Ok(LocalConfig {
         name,
         data_dir: shared.data.to_owned(),
-        nodes,
-        slots_per_node: slots,
+        nodes: config.nodes,
+        slots_per_node: config.slots,
         agent_program,
         server_file: PathBuf::from(shared.server_file),
     })
@@ -120,7 +116,7 @@ fn kubernetes(
     config: KubernetesConfig,
     shared: &Shared<'_>,
 ) -> anyhow::Result<KubernetesSettings> {
-    let agent = config.agent.context(NO_AGENT)?;
+    let agent = config.agent().context(NO_AGENT)?;
     let public = shared.settings.public_url.as_ref().map(|url| url.origin.clone());
     let server_url = config
         .agent_server_url

@@ -1,7 +1,7 @@
 //! Clusters as people see them: which there are, and what they cannot do now.
 
 use engine::{
-    job::{JobSpec, Site},
+    job::{ClusterTrouble, JobSpec, Site, SiteCluster},
     record::Summary,
 };
 
@@ -45,7 +45,60 @@ impl Service {
     }
 }
 
+/// Whether jobs can run somewhere on a cluster: what it cannot do is neither said of all of it nor of each of its namespaces.
+pub(super) fn is_up(cluster: &SiteCluster, troubles: &[ClusterTrouble]) -> bool {
+    let is_down = |place: Option<&String>| {
+        troubles.iter().any(|trouble| {
+            trouble.cluster == cluster.name
+                && trouble.kind.is_none()
+                && (trouble.namespace.is_none() || trouble.namespace.as_ref() == place)
+        })
+    };
+    let places = &cluster.namespaces;
+    if places.is_empty() { !is_down(None) } else { places.iter().any(|place| !is_down(Some(place))) }
+}
+
 /// The words for a job whose cluster this server has not.
 fn not_configured(cluster: &str) -> String {
     format!("Cluster {cluster} is not configured on this server.")
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::job::JobKind;
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_down_where_no_job_can_run_on_it() {
+        let (namespaces, ray) = (vec!["train".to_owned(), "eval".to_owned()], Some(JobKind::RayJob));
+        let cluster = SiteCluster { namespaces, ..SiteCluster::kubernetes("here") };
+        let trouble = |cluster: &str, kind, namespace: Option<&str>| ClusterTrouble {
+            cluster: cluster.to_owned(),
+            kind,
+            namespace: namespace.map(str::to_owned),
+            text: "it cannot be watched".to_owned(),
+        };
+        for (case, troubles, want) in [
+            ("nothing", vec![], true),
+            ("all of it", vec![trouble("here", None, None)], false),
+            ("all of another", vec![trouble("there", None, None)], true),
+            ("one kind of job", vec![trouble("here", ray, None)], true),
+            ("one namespace", vec![trouble("here", None, Some("eval"))], true),
+            (
+                "each namespace in its own words",
+                ["eval", "train"].map(|place| trouble("here", None, Some(place))).into(),
+                false,
+            ),
+            (
+                "one kind of job in each namespace",
+                ["eval", "train"].map(|place| trouble("here", ray, Some(place))).into(),
+                true,
+            ),
+        ] {
+            assert_eq!(is_up(&cluster, &troubles), want, "{case}");
+        }
+        let anywhere = SiteCluster::kubernetes("here");
+        assert!(is_up(&anywhere, &[]) && !is_up(&anywhere, &[trouble("here", None, None)]));
+    }
 }

@@ -1,11 +1,13 @@
 //! The list of jobs, and the head of one.
 
 use app::{
-    console::{Caller, JobMay, JobView, JobsPage, JobsQuery},
+    console::{Caller, FirstVisit, JobMay, JobView, JobsPage, JobsQuery},
     error::AppError,
+    forms::jobs_query,
 };
 use engine::{
     ids::JobId,
+    job::ClusterKind,
     record::{State, Summary},
 };
 
@@ -18,6 +20,7 @@ impl Service {
         let mut conn = self.store.snapshot().await.map_err(failed)?;
         let page = jobs::page(&mut conn, query, &caller.name).await.map_err(failed)?;
         let counts = jobs::counts(&mut conn, &caller.name).await.map_err(failed)?;
+        let is_first = counts.all == 0 && !jobs_query::is_filtered(query);
         Ok(JobsPage {
             items: page.items,
             total: page.total,
@@ -25,6 +28,7 @@ impl Service {
             size: page.size,
             counts,
             now: self.clock.now(),
+            first_visit: is_first.then(|| FirstVisit { demo: self.site.has(ClusterKind::Local) }),
         })
     }
 

@@ -145,8 +145,9 @@ impl Service {
         ] {
             ::metrics::gauge!("holdfast_jobs", "view" => view).set(count as f64);
         }
-        for (name, cluster) in &self.clusters {
-            let is_up = cluster.troubles().iter().all(|trouble| trouble.kind.is_some());
+        let site = self.site_now();
+        for cluster in &site.clusters {
+            let (name, is_up) = (&cluster.name, clusters::is_up(cluster, &site.troubles));
             ::metrics::gauge!("holdfast_cluster_up", "cluster" => name.clone())
                 .set(f64::from(u8::from(is_up)));
             let jobs = live.remove(name).unwrap_or_default();

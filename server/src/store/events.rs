@@ -13,8 +13,9 @@ use super::{
 pub const PAGE_LIMIT: u32 = 500;
 /// Events in one answer where nothing else is asked.
 pub const PAGE_DEFAULT: u32 = 100;
-/// Most entries that are told again after a server was away. A story of more than this in an hour is one of restarts that all say the same.
-pub const RECENT_LIMIT: i64 = 64;
+/// Entries that are looked at for what is told again after a server was away, so that a long history costs no more than a short one. A story of
+/// more than this in an hour is one of restarts that all say the same.
+pub const RECENT_LIMIT: i64 = 128;
 
 /// Adds an entry: number `n` of the step that made `generation`.
 ///
@@ -89,7 +90,7 @@ pub struct Placed {
     pub event: EventRecord,
 }
 
-/// The newest entries since `since` that have a reason, oldest first, at most [`RECENT_LIMIT`].
+/// Which of the newest [`RECENT_LIMIT`] entries are since `since` and have a reason, oldest first.
 ///
 /// # Errors
 /// The database failed.
@@ -99,19 +100,21 @@ pub async fn recent(
     since: Time,
 ) -> Result<Vec<Placed>, StoreError> {
     let rows = sqlx::query(
-        "SELECT generation, n, at, kind, reason, task_id, by_whom, text FROM event
-         WHERE job_id = $1 AND at >= $2 AND reason IS NOT NULL ORDER BY generation DESC, n DESC LIMIT $3",
+        "SELECT generation, n, at, kind, reason, task_id, by_whom, text
+         FROM (SELECT generation, n, at, kind, reason, task_id, by_whom, text FROM event
+               WHERE job_id = $1 ORDER BY generation DESC, n DESC LIMIT $2) AS newest
+         WHERE at >= $3 AND reason IS NOT NULL ORDER BY generation, n",
     )
     .bind(job_id.as_str().to_owned())
-    .bind(since.micros())
     .bind(RECENT_LIMIT)
+    .bind(since.micros())
     .fetch_all(conn)
     .await
     .doing("reading recent events")?;
     let placed = |row: &AnyRow| {
         Ok(Placed { generation: get(row, "generation")?, n: get(row, "n")?, event: from_row(row)? })
     };
-    rows.iter().rev().map(placed).collect()
+    rows.iter().map(placed).collect()
 }
 
 fn filter(sql: &mut Sql, query: &EventsQuery) -> Result<(), StoreError> {

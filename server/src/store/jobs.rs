@@ -208,16 +208,16 @@ pub async fn head(conn: &mut AnyConnection, job_id: &JobId) -> Result<Option<Job
     .transpose()
 }
 
-/// Whether there is a job of this id.
+/// Whether there was a job of this id that was removed.
 ///
 /// # Errors
 /// The database failed.
-pub async fn exists(conn: &mut AnyConnection, job_id: &JobId) -> Result<bool, StoreError> {
-    let row = sqlx::query("SELECT job_id FROM job WHERE job_id = $1")
+pub async fn is_forgotten(conn: &mut AnyConnection, job_id: &JobId) -> Result<bool, StoreError> {
+    let row = sqlx::query("SELECT job_id FROM forgotten_job WHERE job_id = $1")
         .bind(job_id.as_str().to_owned())
         .fetch_optional(conn)
         .await
-        .doing("looking for a job")?;
+        .doing("looking for a removed job")?;
     Ok(row.is_some())
 }
 

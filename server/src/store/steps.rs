@@ -145,11 +145,16 @@ pub async fn write(
     Ok(Write::Done)
 }
 
-/// Removes a job with everything that was kept of it, as the leader of `epoch`.
+/// Removes a job with everything that was kept of it, as the leader of `epoch`. What stays is that it was.
 ///
 /// # Errors
 /// The database failed.
-pub async fn forget(conn: &mut AnyConnection, epoch: i64, job_id: &JobId) -> Result<Write, StoreError> {
+pub async fn forget(
+    conn: &mut AnyConnection,
+    epoch: i64,
+    job_id: &JobId,
+    now: Time,
+) -> Result<Write, StoreError> {
     let done = sqlx::query(
         "DELETE FROM job WHERE job_id = $1 AND EXISTS (SELECT 1 FROM leader WHERE id = 1 AND epoch = $2)",
     )
@@ -158,7 +163,16 @@ pub async fn forget(conn: &mut AnyConnection, epoch: i64, job_id: &JobId) -> Res
     .execute(&mut *conn)
     .await
     .doing("removing a job")?;
-    if done.rows_affected() == 0 { lost(conn, epoch).await } else { Ok(Write::Done) }
+    if done.rows_affected() == 0 {
+        return lost(conn, epoch).await;
+    }
+    sqlx::query("INSERT INTO forgotten_job (job_id, at) VALUES ($1, $2)")
+        .bind(job_id.as_str().to_owned())
+        .bind(now.micros())
+        .execute(conn)
+        .await
+        .doing("noting that a job was removed")?;
+    Ok(Write::Done)
 }
 
 /// Why nothing was written.

@@ -15,6 +15,17 @@ fn keys(value: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
+async fn the_list_says_what_to_begin_with_where_there_is_no_job_at_all() {
+    let server = Server::new().await;
+    let page = async |path: &str| server.get(path).await.text;
+    let first = page("/jobs").await;
+    assert!(first.contains("No jobs yet") && first.contains("from=demo"), "{first}");
+    assert!(!page("/jobs?state=failed").await.contains("No jobs yet"), "something was asked for");
+    server.job(DEMO).await;
+    assert!(!page("/jobs").await.contains("No jobs yet"));
+}
+
+#[tokio::test]
 async fn a_created_job_is_there_with_its_first_attempt_and_the_driver_is_told() {
     let server = Server::new().await;
     let answer = server.post("/api/v1/jobs", DEMO).await;

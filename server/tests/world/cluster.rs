@@ -19,7 +19,7 @@ use engine::{
     job::{ClusterKind, JobKind, JobSpec},
     record::QueueReason,
 };
-use server::clusters::{Cluster, ClusterError, Node, Note, Order, Present};
+use server::clusters::{Cluster, ClusterError, Note, Order, Present};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::master;
@@ -192,10 +192,6 @@ impl Cluster for FileCluster {
             kind: JobKind::PyTorchJob,
         });
         Ok(present.collect())
-    }
-
-    async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
-        Ok(Vec::new())
     }
 
     async fn forget(&self, job: &JobId, _spec: &JobSpec, tasks: &[TaskId]) -> Result<(), ClusterError> {

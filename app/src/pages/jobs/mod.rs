@@ -54,7 +54,7 @@ pub fn Jobs() -> impl IntoView {
                 let query = query.get();
                 Suspend::new(async move {
                     match page.await {
-                        Ok((page, demo)) => view! { <Loaded query page demo shown/> }.into_any(),
+                        Ok(page) => view! { <Loaded query page shown/> }.into_any(),
                         Err(error) => view! { <FailedPage error/> }.into_any(),
                     }
                 })
@@ -64,14 +64,14 @@ pub fn Jobs() -> impl IntoView {
 }
 
 #[component]
-fn Loaded(query: JobsQuery, page: JobsPage, demo: Option<bool>, shown: Shown) -> impl IntoView {
-    let first_visit = demo.is_some();
+fn Loaded(query: JobsQuery, page: JobsPage, shown: Shown) -> impl IntoView {
+    let first_visit = page.first_visit.is_some();
     let single_user = use_frame().caller.is_some_and(|caller| caller.single_user);
     view! {
         <Head now=page.now main=!first_visit/>
         {(first_visit && single_user).then(|| view! { <div class="mt-5"><SingleUserNotice/></div> })}
-        {match demo {
-            Some(demo) => view! { <FirstVisit demo/> }.into_any(),
+        {match page.first_visit {
+            Some(offer) => view! { <FirstVisit demo=offer.demo/> }.into_any(),
             None => view! { <List query page shown/> }.into_any(),
         }}
     }

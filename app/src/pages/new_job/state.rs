@@ -215,7 +215,7 @@ impl FormState {
 
     /// Whether the site has a cluster of this kind.
     pub fn has_cluster(self, kind: ClusterKind) -> bool {
-        self.site.with_value(|site| site.clusters.iter().any(|cluster| cluster.kind == kind))
+        self.site.with_value(|site| site.has(kind))
     }
 
     /// Whether the chosen cluster is one of Kubernetes.

@@ -319,11 +319,11 @@ fn a_removal_that_may_not_have_been_asked_for_is_not_forced_at_once() {
 }
 
 #[test]
-fn what_keeps_a_removed_attempt_is_told_once_and_until_it_is_gone() {
+fn what_keeps_a_removed_attempt_is_told_once_and_shown_while_it_does() {
     let mut world = World::new(full(1, 2));
     world.up();
     let task_id = world.task();
-    let kept = |text: &str| Input::Kept { task_id: task_id.clone(), text: text.to_owned() };
+    let kept = |text: &str| Input::Kept { task_id: task_id.clone(), text: Some(text.to_owned()) };
     let shown = |world: &World| world.chain.summary(world.now).kept;
     world.give(kept("an answer that comes too early"));
     assert_eq!(shown(&world), None, "nobody asked for a removal");
@@ -337,6 +337,8 @@ fn what_keeps_a_removed_attempt_is_told_once_and_until_it_is_gone() {
             .count()
     };
     assert_eq!(told(&world), 1);
-    world.gone();
+    world.give(Input::Kept { task_id: task_id.clone(), text: None });
+    assert_eq!((shown(&world), told(&world)), (None, 1), "the finalizer was taken off");
+    world.give(kept("a finalizer")).gone();
     assert_eq!((shown(&world), world.state().0), (None, State::Stopped));
 }

@@ -101,21 +101,12 @@ fn random_reason(dice: &mut Dice) -> EndReason {
 fn random_observation(dice: &mut Dice, world: &World) -> Observation {
     match dice.roll(11) {
         0..=2 => Observation::Absent,
-        10 => Observation::Suspended(Queue {
-            reason: QueueReason::Requeued,
-            text: "others come first".to_owned(),
-            position: None,
-            needs_nodes: None,
-            nodes: None,
-        }),
+        10 => Observation::Suspended(Queue::of(QueueReason::Requeued, "others come first".to_owned())),
         3 => Observation::Waiting(Queue {
-            reason: dice.pick(&[QueueReason::Busy, QueueReason::Unschedulable]),
-            text: "busy".to_owned(),
-            position: None,
-            needs_nodes: None,
             nodes: dice
                 .chance(50)
                 .then_some(NodeCounts { total: dice.roll(6) as u32, ..NodeCounts::default() }),
+            ..Queue::of(dice.pick(&[QueueReason::Busy, QueueReason::Unschedulable]), "busy".to_owned())
         }),
         _ => Observation::Placed {
             replicas: (0..world.chain.spec.replicas as usize)

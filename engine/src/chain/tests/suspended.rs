@@ -8,9 +8,7 @@ use crate::{
 };
 
 fn suspended(text: &str) -> Observation {
-    let text = text.to_owned();
-    let reason = QueueReason::Requeued;
-    Observation::Suspended(Queue { reason, text, position: None, needs_nodes: None, nodes: None })
+    Observation::Suspended(Queue::of(QueueReason::Requeued, text.to_owned()))
 }
 
 #[test]

@@ -305,13 +305,8 @@ fn an_agent_that_is_never_heard_fails_the_attempt_at_the_start_limit() {
 #[test]
 fn an_attempt_of_which_one_replica_waits_has_not_got_its_resources() {
     let mut world = World::new(full(2, 2));
-    let queue = Queue {
-        reason: QueueReason::Busy,
-        text: "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.".to_owned(),
-        position: None,
-        needs_nodes: None,
-        nodes: None,
-    };
+    let text = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.";
+    let queue = Queue::of(QueueReason::Busy, text.to_owned());
     world.give(Input::Created { task_id: world.task() }).observe(Observation::Waiting(queue.clone()));
     world.report(0, ReportBody::Ready);
     assert_eq!(world.state(), (State::Queued, None));

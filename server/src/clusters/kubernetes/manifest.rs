@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::job::{JobKind, PodOptions};
+use engine::job::{JobKind, PodOptions, manifest::RAY_KEPT_SECONDS};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     ResourceExt,
@@ -17,9 +17,6 @@ use super::{
     settings::KubernetesSettings,
 };
 use crate::clusters::Order;
-
-/// How long a Ray cluster whose driver has ended stays for its output to be fetched, where nobody removes it, seconds.
-const RAY_KEPT_SECONDS: u32 = 600;
 
 /// The objects of one attempt.
 #[derive(Clone, Debug, PartialEq)]

@@ -30,7 +30,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::world::{Printing, World};
-use crate::logs::keep::{Form, KeptLog};
+use crate::logs::keep::KeptLog;
 
 /// Who reads a log often sees what is at most so old.
 const FRESH: Duration = Duration::from_secs(1);
@@ -212,7 +212,7 @@ impl Outputs {
         let dir = self.data_dir.join("jobs").join(job.as_str()).join(printing.task.as_str());
         let dir = dir.join(printing.replica.as_str());
         let kept = |source| OutputError::Kept { pod: pod(), source };
-        let mut log = blocking(move || KeptLog::open(dir, Form::Agent)).await.map_err(kept)?;
+        let mut log = blocking(move || KeptLog::open(dir)).await.map_err(kept)?;
         let params = LogParams {
             container: Some(printing.container.clone()),
             timestamps: true,

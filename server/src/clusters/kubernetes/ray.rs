@@ -13,7 +13,7 @@ use engine::{
     chain::{EndReason, ReplicaObservation, ReplicaStatus},
     failure::Exit,
     ids::ReplicaName,
-    job::JobKind,
+    job::{JobKind, manifest::WorkerGroup},
 };
 use kube::core::DynamicObject;
 use serde::Deserialize;
@@ -42,25 +42,6 @@ struct Spec {
 #[serde(default, rename_all = "camelCase")]
 struct ClusterSpec {
     worker_group_specs: Vec<WorkerGroup>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct WorkerGroup {
-    replicas: Option<u32>,
-    min_replicas: Option<u32>,
-    max_replicas: Option<u32>,
-    num_of_hosts: Option<u32>,
-    suspend: Option<bool>,
-}
-
-impl WorkerGroup {
-    /// Pods that KubeRay makes of it at first. A pasted job is counted by the same rule in the engine's `manifest/ray.rs`.
-    fn pods(&self) -> u32 {
-        let least = self.replicas.unwrap_or(0).max(self.min_replicas.unwrap_or(0));
-        let replicas = least.min(self.max_replicas.unwrap_or(u32::MAX));
-        if self.suspend == Some(true) { 0 } else { replicas.saturating_mul(self.num_of_hosts.unwrap_or(1)) }
-    }
 }
 
 /// Pods that KubeRay makes at first of a group of workers.

@@ -1,104 +1,22 @@
-use std::sync::{
-    Mutex,
-    atomic::{AtomicI64, Ordering},
-};
+use std::sync::{Mutex, atomic::Ordering};
 
-use async_trait::async_trait;
-use engine::{
-    chain::{Chain, Observation},
-    ids::JobId,
-    job::{ClusterKind, JobDraft, JobKind, JobSpec, Site},
-    record::{Record, State},
-};
-use futures::future::BoxFuture;
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
+use engine::record::{Record, State};
+use metrics_exporter_prometheus::PrometheusBuilder;
 
 use super::*;
 use crate::{
     clock::Clock,
-    clusters::{Cluster, Node, Order},
-    driver::{Driver, DriverParts},
-    store::{Store, commit, steps},
-    tokens::Tokens,
+    driver::{
+        Driver,
+        fake::{Fake, Still, drive, keep, open, start_job, task},
+    },
+    store::Store,
 };
-
-/// A clock that moves when it is told to, and on which whoever sleeps goes on sleeping.
-struct Still(AtomicI64);
-
-impl Clock for Still {
-    fn now(&self) -> Time {
-        Time(self.0.load(Ordering::SeqCst))
-    }
-
-    fn sleep_until(&self, _: Time) -> BoxFuture<'static, ()> {
-        Box::pin(std::future::pending())
-    }
-}
-
-/// A cluster with these attempts, of which one goes by force only.
-#[derive(Default)]
-struct Stubborn {
-    present: Mutex<Vec<TaskId>>,
-    stuck: Option<TaskId>,
-    asked: Mutex<Vec<(TaskId, bool)>>,
-}
-
-#[async_trait]
-impl Cluster for Stubborn {
-    fn name(&self) -> &str {
-        "local"
-    }
-
-    fn kind(&self) -> ClusterKind {
-        ClusterKind::Local
-    }
-
-    async fn create(&self, _: &Order) -> Result<(), ClusterError> {
-        Ok(())
-    }
-
-    async fn delete(&self, task: &TaskId, _: JobKind, force: bool) -> Result<Option<String>, ClusterError> {
-        self.asked.lock().unwrap().push((task.clone(), force));
-        if self.stuck.as_ref() == Some(task) && !force {
-            let source = anyhow::anyhow!("its finalizer cannot be taken off");
-            return Err(ClusterError::Unreachable { cluster: "local".to_owned(), doing: "removing", source });
-        }
-        self.present.lock().unwrap().retain(|one| one != task);
-        Ok(None)
-    }
-
-    async fn observe(&self, _: &TaskId, _: JobKind) -> Result<Observation, ClusterError> {
-        Ok(Observation::Absent)
-    }
-
-    async fn present(&self) -> Result<Vec<Present>, ClusterError> {
-        let present = self.present.lock().unwrap().clone();
-        let of = |task: TaskId| Present { place: format!("job {task}"), task, kind: JobKind::PyTorchJob };
-        Ok(present.into_iter().map(of).collect())
-    }
-
-    async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
-        Ok(Vec::new())
-    }
-
-    async fn forget(&self, _: &JobId, _: &JobSpec, _: &[TaskId]) -> Result<(), ClusterError> {
-        Ok(())
-    }
-
-    fn hints(&self) -> Option<mpsc::Receiver<TaskId>> {
-        None
-    }
-}
-
-fn task(number: u32) -> TaskId {
-    TaskId::of_attempt("demo", &JobId::new("jabcdefghij2").unwrap(), number)
-}
 
 /// A driver that leads, with a job whose attempt 1 lives and whose attempts 2 and 3 are over.
 struct World {
     clock: Arc<Still>,
-    cluster: Arc<Stubborn>,
+    cluster: Arc<Fake>,
     store: Store,
     driver: Driver,
     term: Arc<Term>,
@@ -107,14 +25,10 @@ struct World {
 }
 
 impl World {
-    async fn new(cluster: Stubborn) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&format!("sqlite://{}/holdfast.db", dir.path().display())).await.unwrap();
-        let clock = Arc::new(Still(AtomicI64::new(1_767_225_600_000_000)));
-        let draft =
-            JobDraft { name: "demo".to_owned(), command: vec!["true".to_owned()], ..JobDraft::default() };
-        let (spec, now) = (draft.validate(&Site::default()).unwrap(), clock.now());
-        let mut step = Chain::start(JobId::new("jabcdefghij2").unwrap(), spec, now);
+    async fn new(cluster: Fake) -> Self {
+        let (dir, store) = open().await;
+        let clock = Arc::new(Still::default());
+        let mut step = start_job(clock.now());
         let first = step.records.iter().find_map(|record| match record {
             Record::Attempt(attempt) => Some(attempt.clone()),
             _ => None,
@@ -124,27 +38,17 @@ impl World {
             (over.task_id, over.number, over.state) = (task(number), number, State::Failed);
             step.records.push(Record::Attempt(over));
         }
-        let head = steps::Head::of(&step.chain, now);
-        let kept = steps::Kept { chain: &step.chain, head: &head, records: &step.records, now };
-        let mut tx = store.write().await.unwrap();
-        steps::create(&mut tx, steps::Origin { owner: "ann", copied_from: None }, kept).await.unwrap();
-        commit(tx).await.unwrap();
+        keep(&store, &step, clock.now()).await;
         let cluster = Arc::new(cluster);
-        let parts = DriverParts {
-            store: store.clone(),
-            clusters: BTreeMap::from([("local".to_owned(), Arc::clone(&cluster) as Arc<dyn Cluster>)]),
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            tokens: Tokens::new(&[7; 32]),
-        };
-        let driver = Driver::start(parts, CancellationToken::new());
+        let driver = drive(&store, &clock, &cluster);
         driver.until_leading().await;
         let term = driver.shared.term.borrow().clone().unwrap();
         Self { clock, cluster, store, driver, term, strays: BTreeMap::new(), _dir: dir }
     }
 
     async fn look(&mut self) -> Result<(), StrayError> {
-        let connected = &self.driver.shared.clusters["local"];
-        look(&self.driver.shared, &self.term, "local", connected, &mut self.strays).await
+        let connected = &self.driver.shared.clusters["fake"];
+        look(&self.driver.shared, &self.term, "fake", connected, &mut self.strays).await
     }
 
     fn wait(&self, seconds: u64) {
@@ -152,14 +56,14 @@ impl World {
     }
 
     fn asked(&self) -> Vec<(TaskId, bool)> {
-        std::mem::take(&mut *self.cluster.asked.lock().unwrap())
+        std::mem::take(&mut *self.cluster.removals.lock().unwrap())
     }
 }
 
 #[tokio::test]
 async fn one_that_cannot_be_removed_keeps_none_behind_it_and_is_forced_at_last() {
     let present = Mutex::new(vec![task(2), task(3)]);
-    let mut world = World::new(Stubborn { present, stuck: Some(task(2)), ..Stubborn::default() }).await;
+    let mut world = World::new(Fake { present, stuck: Some(task(2)), ..Fake::default() }).await;
     world.look().await.unwrap();
     world.wait(GRACE_SECONDS - 1);
     world.look().await.unwrap();
@@ -180,8 +84,30 @@ async fn one_that_cannot_be_removed_keeps_none_behind_it_and_is_forced_at_last()
 }
 
 #[tokio::test]
+async fn those_past_their_grace_are_counted_by_whoever_leads() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let metrics = recorder.handle();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let counted = |strays| {
+        metrics.render().contains(&format!("holdfast_stray_attempts{{cluster=\"fake\"}} {strays}\n"))
+    };
+    let present = Mutex::new(vec![task(2), task(3)]);
+    let mut world = World::new(Fake { present, stuck: Some(task(2)), ..Fake::default() }).await;
+    world.look().await.unwrap();
+    assert!(counted(0), "their removal may be under way");
+    world.wait(GRACE_SECONDS);
+    world.look().await.unwrap();
+    assert!(counted(2), "{}", metrics.render());
+    world.look().await.unwrap();
+    assert!(counted(1), "{}", metrics.render());
+    world.term.lose();
+    run(Arc::clone(&world.driver.shared), Arc::clone(&world.term)).await;
+    assert!(counted(0), "{}", metrics.render());
+}
+
+#[tokio::test]
 async fn of_what_the_task_of_its_job_drives_the_database_is_not_asked() {
-    let mut world = World::new(Stubborn { present: Mutex::new(vec![task(1)]), ..Stubborn::default() }).await;
+    let mut world = World::new(Fake { present: Mutex::new(vec![task(1)]), ..Fake::default() }).await;
     assert!(world.term.drives(&task(1)) && !world.term.drives(&task(2)));
     world.store.close().await;
     world.look().await.unwrap();

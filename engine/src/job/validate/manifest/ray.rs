@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{At, Checker, OBJECT, Work, all_replicas, count, pod, work};
 use crate::{
-    job::{JobKind, limits},
+    job::{JobKind, limits, manifest::WorkerGroup},
     words,
 };
 
@@ -32,14 +32,17 @@ pub(super) fn read(spec: &At<'_>, host_paths: bool, check: &mut Checker) -> Opti
     Some(work)
 }
 
-/// Pods of a group of workers when its cluster is made, as KubeRay has it: of a suspended one none. Where Ray scales them, they come and
-/// go later. `WorkerGroup::pods` of the server counts those of the finished object by the same rule.
+/// Pods of a group of workers when its cluster is made.
 fn pods_of(group: &At<'_>, check: &mut Checker) -> u32 {
-    let mut number = |name, absent| count(&group.get(name), absent, check);
-    let (replicas, least) = (number("replicas", 0), number("minReplicas", 0));
-    let (most, hosts) = (number("maxReplicas", u32::MAX), number("numOfHosts", 1));
-    let pods = replicas.max(least).min(most).saturating_mul(hosts);
-    if *group.get("suspend").value == true { 0 } else { pods }
+    let mut number = |name, absent| Some(count(&group.get(name), absent, check));
+    let group = WorkerGroup {
+        replicas: number("replicas", 0),
+        min_replicas: number("minReplicas", 0),
+        max_replicas: number("maxReplicas", u32::MAX),
+        num_of_hosts: number("numOfHosts", 1),
+        suspend: group.get("suspend").value.as_bool(),
+    };
+    group.pods()
 }
 
 /// Nobody else starts, keeps or ends what an attempt is made of.

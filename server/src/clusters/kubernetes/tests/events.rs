@@ -84,46 +84,6 @@ fn a_text_is_one_line_of_a_size() {
 }
 
 #[test]
-fn what_looks_confidential_is_not_told() {
-    for (text, want) in [
-        ("login failed, token=abc123 user=ana", "login failed, token=*** user=ana"),
-        ("HF_TOKEN: abc123", "HF_TOKEN: ***"),
-        ("Authorization: Bearer abc.def", "Authorization: Bearer ***"),
-        ("password = hunter2, user = ana", "password = *** user = ana"),
-        ("AWS_SECRET_ACCESS_KEY=abc/def", "AWS_SECRET_ACCESS_KEY=***"),
-        ("cannot reach postgres://ana:hunter2@db/x", "cannot reach postgres://ana:***@db/x"),
-        ("GET https://hub/x?a=b&token=abc 403", "GET https://hub/x?a=b&token=*** 403"),
-        (r#"sent {"token":"abc"}"#, r#"sent {"token":***"#),
-        ("train.py --token hf_abc --lr 0.1", "train.py --token *** --lr 0.1"),
-        (
-            "login --password hunter2 --hub-token --secret 'a b'",
-            "login --password *** --hub-token --secret *** b'",
-        ),
-        ("['run', '--api-key', 'abc', '--lr', '1']", "['run', '--api-key', *** '--lr', '1']"),
-        ("train.py --max-token 4096 --tokenizer gpt2", "train.py --max-token 4096 --tokenizer gpt2"),
-        ("sent Bearer abc.def to the hub", "sent Bearer *** to the hub"),
-        ("sent Authorization:Bearer abc.def again", "sent Authorization:Bearer *** again"),
-        (r#"{"Authorization":"Bearer abc"} 403"#, r#"{"Authorization":"Bearer *** 403"#),
-        (r#"{"Authorization": "Bearer abc"} 403"#, r#"{"Authorization": "Bearer *** 403"#),
-        ("curl -H 'Bearer abc' x", "curl -H 'Bearer *** x"),
-        ("Bearer token: abc", "Bearer token: ***"),
-        ("bad key hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ123456.", "bad key ***"),
-        ("(sk-proj-a1B2c3D4e5F6g7H8i9)", "(***)"),
-        ("key AKIAIOSFODNN7EXAMPLE, region x", "key ***, region x"),
-        ("https://hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ123456@hub/x", "https://***@hub/x"),
-        ("got eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl", "got ***"),
-        ("in hf_hub_download of hf_transfer_is_installed", "in hf_hub_download of hf_transfer_is_installed"),
-        ("pip install sk-learn-compatible-tools", "pip install sk-learn-compatible-tools"),
-        ("OSError: tokenizer.json: not found", "OSError: tokenizer.json: not found"),
-        ("see https://example.org/a@b", "see https://example.org/a@b"),
-        ("tokens: 4096, loss=0.5", "tokens: 4096, loss=0.5"),
-        ("KeyError: 'token_type_ids' on worker-1, rank 1", "KeyError: 'token_type_ids' on worker-1, rank 1"),
-    ] {
-        assert_eq!(clean(text), want, "{text}");
-    }
-}
-
-#[test]
 fn only_so_many_places_are_remembered() {
     let places = Places::default();
     let task = |number: usize| TaskId::new(format!("demo-jabcdefghij2-{number}")).unwrap();

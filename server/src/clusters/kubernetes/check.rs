@@ -79,8 +79,8 @@ async fn within(
     findings.extend(match world.blind_to_nodes(now) {
         Some(why) => vec![Finding::whole(Fit::NotChecked, format!("Room was not checked: {why}."))],
         None => {
-            let (nodes, pods) = world.nodes();
-            room::nodes(&wants, &nodes, &pods)
+            let (nodes, held) = world.nodes();
+            room::nodes(&wants, &nodes, &held)
         }
     });
     findings.sort_by_key(|finding| finding.fit);

@@ -22,6 +22,7 @@
 //! capacity        facts -> nodes and their slots          pure
 //! troubles        what fails -> what to tell people       pure
 //! wants, room     spec -> what it needs, whether it fits  pure
+//! requests        a pod's spec -> what it asks for        pure
 //! check           what of that there is now               calls
 //! ```
 //!
@@ -46,11 +47,11 @@ mod optional;
 mod output;
 mod pasted;
 mod pod;
-mod quantity;
 mod queue;
 mod queues;
 mod ray;
 mod removal;
+mod requests;
 mod room;
 mod seen;
 mod settings;
@@ -320,8 +321,8 @@ impl Cluster for Arc<Kubernetes> {
         if let Some(why) = self.world.blind_to_nodes(Instant::now()) {
             return Err(self.unreachable("listing the nodes", anyhow::anyhow!(why)));
         }
-        let (nodes, pods) = self.world.nodes();
-        Ok(capacity::nodes(&nodes, &pods, &self.settings().accelerator))
+        let (nodes, held) = self.world.nodes();
+        Ok(capacity::nodes(&nodes, &held, &self.settings().accelerator))
     }
 
     async fn forget(&self, job: &JobId, _: &JobSpec, tasks: &[TaskId]) -> Result<(), ClusterError> {

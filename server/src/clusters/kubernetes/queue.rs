@@ -5,7 +5,8 @@ use engine::record::{NodeCounts, Queue, QueueReason};
 use super::{
     facts::{Known, Nodes, PodKnown},
     gang, kueue, names,
-    seen::{Amounts, JobSeen},
+    requests::Amounts,
+    seen::JobSeen,
 };
 
 /// What keeps the attempt from having its resources.

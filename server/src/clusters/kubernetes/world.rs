@@ -19,6 +19,7 @@ use tokio::{
 };
 
 use super::{
+    capacity::{self, Held},
     facts::{Known, Nodes, PodKnown},
     names,
     queues::Queues,
@@ -286,11 +287,11 @@ impl World {
         state.jobs.values().filter(is_seen).cloned().collect()
     }
 
-    /// The nodes and the pods that hold something of them.
-    pub(super) fn nodes(&self) -> (Arc<Nodes>, Vec<PodSeen>) {
+    /// The nodes, and what our pods hold of them.
+    pub(super) fn nodes(&self) -> (Arc<Nodes>, BTreeMap<NodeName, Held>) {
         let state = self.state();
         let pods = state.pods.values().flatten().filter(|pod| !pod.gone && !pod.seen.is_over());
-        (Arc::clone(&state.nodes), pods.map(|pod| pod.seen.clone()).collect())
+        (Arc::clone(&state.nodes), capacity::held(pods.map(|pod| &pod.seen)))
     }
 
     /// Whose output can be fetched, of all attempts.

@@ -185,11 +185,11 @@ impl Asker<'_> {
         Api::namespaced(self.client.clone(), &self.wants.namespace)
     }
 
-    /// A claim, and whether as many pods can have it.
+    /// A claim, and whether all who mount it can have it.
     async fn claim(&self, named: &Named) -> Result<Option<Finding>, CallError> {
         let found = self.ask(self.here::<PersistentVolumeClaim>().get_opt(&named.name)).await?;
         Ok(found.map(|claim| {
-            let replicas: u32 = self.wants.parts.iter().map(|part| part.replicas).sum();
+            let replicas = self.wants.replicas_with_claim(&named.name);
             let modes = claim.spec.and_then(|spec| spec.access_modes).unwrap_or_default();
             let only = |mode: &str| !modes.is_empty() && modes.iter().all(|one| one == mode) && replicas > 1;
             let name = &named.name;
@@ -198,7 +198,7 @@ impl Asker<'_> {
                 Finding::at(&named.field, Fit::Later, text)
             } else if only("ReadWriteOncePod") {
                 let why = format!(
-                    "is a claim that one pod alone can have: {name} is ReadWriteOncePod, and the job has {}",
+                    "is a claim that one pod alone can have: {name} is ReadWriteOncePod, and {} mount it",
                     words::count(replicas, "replica")
                 );
                 Finding::at(&named.field, Fit::Never, why)

@@ -75,6 +75,17 @@ pub(super) struct Wants {
     pub parts: Vec<Part>,
 }
 
+impl Wants {
+    /// Replicas that mount a claim.
+    pub(super) fn replicas_with_claim(&self, name: &str) -> u32 {
+        let is_it = |volume: &Volume| {
+            volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.claim_name == name)
+        };
+        let mounts = |part: &&Part| part.pod.volumes.iter().flatten().any(is_it);
+        self.parts.iter().filter(mounts).map(|part| part.replicas).fold(0, u32::saturating_add)
+    }
+}
+
 /// What a job needs, or the finding that nothing more can be found.
 pub(super) fn of(spec: &JobSpec, settings: &KubernetesSettings) -> Result<Wants, Finding> {
     let never = |why: String| Finding::at("kubernetes", Fit::Never, why);

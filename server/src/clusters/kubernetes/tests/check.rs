@@ -1,4 +1,4 @@
-use engine::job::{PodOptions, Volume, VolumeSource};
+use engine::job::{Manifest, PodOptions, Volume, VolumeSource};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -197,6 +197,38 @@ async fn a_claim_is_looked_at_for_who_can_have_it() {
         .await;
         let of_claim = found.iter().find(|one| one.contains("kubernetes.volumes[0].source")).unwrap();
         assert!(of_claim.starts_with(want), "{mode} {replicas}: {of_claim}");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_one_pod_can_have_is_no_trouble_where_one_pod_mounts_it() {
+    let pod = |claims: &[&str]| {
+        let volumes: Vec<_> = claims
+            .iter()
+            .map(|name| json!({ "name": name, "persistentVolumeClaim": { "claimName": name } }))
+            .collect();
+        json!({ "spec": { "containers": [{ "name": "ray", "image": "a" }], "volumes": volumes } })
+    };
+    let manifest = json!({
+        "apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": { "name": "demo" },
+        "spec": { "entrypoint": "python a.py", "rayClusterSpec": {
+            "headGroupSpec": { "rayStartParams": {}, "template": pod(&["of-head"]) },
+            "workerGroupSpecs": [{ "groupName": "w", "replicas": 2, "template": pod(&["of-workers"]) }],
+        } },
+    });
+    let kubernetes = PodOptions { manifest: Some(Manifest::from(manifest)), ..PodOptions::default() };
+    let spec = JobSpec { kubernetes, ..fake::ray_spec(3) };
+    for (mode, of_workers) in [("ReadWriteOncePod", "Never"), ("ReadWriteOnce", "Later")] {
+        let found = found(&spec, move |what| match what {
+            what if what.contains("/persistentvolumeclaims/") => {
+                Some((200, json!({ "metadata": { "name": "any" }, "spec": { "accessModes": [mode] } })))
+            }
+            what => all_there(what),
+        })
+        .await;
+        let of = |name: &str| found.iter().find(|one| one.contains(name)).unwrap();
+        assert!(of("of-head").starts_with("Ok"), "{found:?}");
+        assert!(of("of-workers").starts_with(of_workers), "{found:?}");
     }
 }
 

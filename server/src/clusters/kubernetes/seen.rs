@@ -42,6 +42,8 @@ pub(super) struct JobSeen {
     pub driver: Option<ReplicaStatus>,
     /// The driver of a RayJob was given to its cluster.
     pub submitted: bool,
+    /// Somebody deleted it; it stays until its pods are gone.
+    pub deleting: bool,
     /// What events about its pods are about: the UID of a PyTorchJob, the name of a RayJob's cluster.
     pub events_of: String,
     /// The LocalQueue of Kueue that it names.
@@ -66,6 +68,7 @@ impl JobSeen {
             conditions: BTreeMap::new(),
             driver: None,
             submitted: false,
+            deleting: object.metadata.deletion_timestamp.is_some(),
             events_of: String::new(),
             queue: object.labels().get(kueue::QUEUE).cloned(),
         };

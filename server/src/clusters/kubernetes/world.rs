@@ -595,14 +595,18 @@ impl State {
     }
 
     /// Notes which pods of an attempt go because it is suspended. They are remembered until it goes on, as they tell that others
-    /// follow. Those that are made later are not among them.
+    /// follow. Those that are made later are not among them. Forgets those that tell nothing any more.
     fn withdraw(&mut self, task: &TaskId) {
-        let is_suspended = self.jobs.get(task).is_some_and(|job| job.is("Suspended"));
+        let job = self.jobs.get(task);
+        let is_suspended = job.is_some_and(|job| job.is("Suspended"));
+        // Ray's workers come and go for as long as the job runs, see `ray::matters`.
+        let is_submitted = job.is_some_and(|job| job.submitted);
         let Some(pods) = self.pods.get_mut(task) else { return };
         for pod in pods.iter_mut().filter(|_| is_suspended) {
             pod.withdrawn |= pod.gone || pod.deleting;
         }
-        self.keep_pods(task, |pod| is_suspended || !(pod.gone && pod.withdrawn));
+        let tells = |pod: &PodEntry| !(pod.withdrawn || is_submitted && pod.seen.replica.is_none());
+        self.keep_pods(task, |pod| is_suspended || !pod.gone || tells(pod));
     }
 
     /// Forgets the pods of an attempt, except those that stay.

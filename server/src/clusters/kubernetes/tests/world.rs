@@ -385,6 +385,41 @@ async fn the_head_of_a_ray_cluster_has_the_drivers_output_and_its_workers_none()
 }
 
 #[tokio::test]
+async fn workers_of_ray_that_are_gone_are_forgotten_once_the_driver_runs() {
+    let (world, _hints) = world();
+    let now = Instant::now();
+    sync(&world);
+    let set_job = |status: &str| {
+        let status = serde_json::json!({ "jobDeploymentStatus": "Running", "jobStatus": status });
+        world.set_job(fake::ray_job(2, status));
+    };
+    let set = |uid: &str| world.set_pod("train", fake::ray_pod("worker", uid, "n1", running()), now);
+    let known = || -> Vec<_> {
+        world.known(&task(), now).0.pods.into_iter().map(|pod| (pod.seen.uid, pod.gone)).collect()
+    };
+    set_job("");
+    world.set_pod("train", fake::ray_pod("head", "h", "n1", running()), now);
+    set("a");
+    world.remove_pod(&task(), "a");
+    assert_eq!(
+        known(),
+        [("h".to_owned(), false), ("a".to_owned(), true)],
+        "before that it tells what failed"
+    );
+    set_job("RUNNING");
+    assert_eq!(known(), [("h".to_owned(), false)]);
+    for worker in 0..3_000 {
+        let uid = worker.to_string();
+        set(&uid);
+        world.remove_pod(&task(), &uid);
+    }
+    set("z");
+    assert_eq!(known(), [("h".to_owned(), false), ("z".to_owned(), false)]);
+    world.remove_pod(&task(), "h");
+    assert_eq!(known()[0], ("h".to_owned(), true), "the head's end is the attempt's");
+}
+
+#[tokio::test]
 async fn a_node_that_is_not_heard_is_not_asked_for_output() {
     let (world, _hints) = world();
     set(&world, "a", running(), Instant::now());

@@ -131,6 +131,8 @@ struct State {
     early: BTreeMap<String, String>,
     /// What kubelets say of making the containers of pods, by their UID.
     making: BTreeMap<String, Making>,
+    /// Attempts with pods that end or are about to, until somebody looks at them.
+    ending: BTreeSet<TaskId>,
     queues: Queues,
     health: BTreeMap<Watched, Health>,
 }
@@ -162,12 +164,12 @@ impl Printing {
 pub(super) struct World {
     state: Mutex<State>,
     hint: mpsc::Sender<TaskId>,
-    ending: Notify,
+    ends: Notify,
 }
 
 impl World {
     pub(super) fn new(hint: mpsc::Sender<TaskId>) -> Self {
-        Self { state: Mutex::default(), hint, ending: Notify::new() }
+        Self { state: Mutex::default(), hint, ends: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -375,16 +377,23 @@ impl World {
             }
         }
         state.withdraw(&task);
-        drop(state);
         if ends {
-            self.ending.notify_one();
+            state.ending.insert(task.clone());
+            self.ends.notify_one();
         }
+        drop(state);
         self.hint(&task);
     }
 
-    /// Waits for a pod that ends or is about to: what it printed can be had for a moment only.
-    pub(super) async fn until_one_ends(&self) {
-        self.ending.notified().await;
+    /// Waits for pods that end or are about to, and tells whose: what they printed can be had for a moment only.
+    pub(super) async fn ending(&self) -> BTreeSet<TaskId> {
+        loop {
+            let ending = std::mem::take(&mut self.state().ending);
+            if !ending.is_empty() {
+                return ending;
+            }
+            self.ends.notified().await;
+        }
     }
 
     /// A pod is gone; its last state stays.

@@ -285,15 +285,15 @@ async fn a_full_list_shows_what_went_unseen() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_told_to_end_is_waited_for_and_one_that_runs_is_not() {
+async fn whose_pod_is_told_to_end_is_waited_for_and_one_that_runs_is_not() {
     let (world, _hints) = world();
     let now = Instant::now();
     set(&world, "a", running(), now);
-    assert_eq!(world.until_one_ends().now_or_never(), None);
+    assert_eq!(world.ending().now_or_never(), None);
     let told = PodSeen { deleting: true, ..pod("master-0", "a", "n1", running()) };
     world.set_pod("train", told, now);
-    assert_eq!(world.until_one_ends().now_or_never(), Some(()));
-    assert_eq!(world.until_one_ends().now_or_never(), None, "once");
+    assert_eq!(world.ending().now_or_never(), Some([task()].into()));
+    assert_eq!(world.ending().now_or_never(), None, "once");
 }
 
 #[tokio::test]

@@ -29,6 +29,7 @@ use tokio::{sync::Semaphore, time::Instant};
 use super::{
     act::Hands,
     answers::CallError,
+    health::Watched,
     room,
     wants::{self, Kind, Named, Wants},
     world::World,
@@ -62,7 +63,7 @@ async fn within(
         Err(finding) => return vec![finding],
     };
     let now = Instant::now();
-    if let Some(why) = world.is_away(now) {
+    if let Some(why) = world.health.is_away(now) {
         let text = format!("Nothing was checked on the cluster, which cannot be reached now: {why}.");
         return vec![Finding::whole(Fit::NotChecked, text)];
     }
@@ -76,7 +77,7 @@ async fn within(
         return vec![missing];
     }
     let mut findings: Vec<_> = named.into_iter().chain(quotas).chain(not_asked(&wants)).collect();
-    findings.extend(match world.blind_to_nodes(now) {
+    findings.extend(match world.health.blind_to(&Watched::Nodes, now) {
         Some(why) => vec![Finding::whole(Fit::NotChecked, format!("Room was not checked: {why}."))],
         None => {
             let (nodes, held) = world.nodes();

@@ -12,6 +12,7 @@
 //! removal         facts -> what keeps a removed attempt   pure
 //! events          what kubectl tells about an attempt     pure
 //! watch, world    lists and watches; what they showed     calls, memory
+//! health          how the watches do                      memory
 //! optional        the same of what may not be installed   calls
 //! queues          what queueing systems showed            memory
 //! output          what containers print                   calls, files
@@ -40,6 +41,7 @@ mod facts;
 #[path = "tests/fake.rs"]
 mod fake;
 mod gang;
+mod health;
 mod kueue;
 mod manifest;
 mod names;
@@ -79,6 +81,7 @@ use self::{
     act::Hands,
     events::{Place, Places},
     facts::Known,
+    health::Watched,
     output::Outputs,
     world::World,
 };
@@ -157,7 +160,7 @@ impl Kubernetes {
     /// Waits for the first lists of a server that has just begun, so that it does not call its cluster out of reach meanwhile.
     async fn begun(&self, task: &TaskId, kind: JobKind) {
         for _ in 0..FIRST_LISTS_LOOKS {
-            if !self.world.is_beginning(kind, &self.namespaces_of(task)) {
+            if !self.world.health.is_beginning(kind, &self.namespaces_of(task)) {
                 return;
             }
             tokio::time::sleep(FIRST_LISTS_PAUSE).await;
@@ -264,14 +267,14 @@ impl Cluster for Arc<Kubernetes> {
             let found = removal.found.as_ref();
             kept = kept.or(removal.not_released).or(removal::kept(kind, found, &known, &nodes, force));
         }
-        self.world.changed(task);
+        self.world.hint(task);
         Ok(kept)
     }
 
     async fn observe(&self, task: &TaskId, kind: JobKind) -> Result<Observation, ClusterError> {
         self.begun(task, kind).await;
         let now = Instant::now();
-        if let Some(why) = self.world.blind(kind, &self.namespaces_of(task), now) {
+        if let Some(why) = self.world.health.blind(kind, &self.namespaces_of(task), now) {
             return Err(self.unreachable("looking at an attempt", anyhow::anyhow!(why)));
         }
         let (known, nodes) = self.world.known(task, now);
@@ -310,7 +313,7 @@ impl Cluster for Arc<Kubernetes> {
     }
 
     fn troubles(&self) -> Vec<ClusterTrouble> {
-        troubles::of(self.world.failing(Instant::now()), self.settings())
+        troubles::of(self.world.health.failing(Instant::now()), self.settings())
     }
 
     async fn check(&self, spec: &JobSpec) -> Vec<Finding> {
@@ -318,7 +321,7 @@ impl Cluster for Arc<Kubernetes> {
     }
 
     async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
-        if let Some(why) = self.world.blind_to_nodes(Instant::now()) {
+        if let Some(why) = self.world.health.blind_to(&Watched::Nodes, Instant::now()) {
             return Err(self.unreachable("listing the nodes", anyhow::anyhow!(why)));
         }
         let (nodes, held) = self.world.nodes();

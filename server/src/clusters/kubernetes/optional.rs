@@ -18,11 +18,12 @@ use super::{
     answers::CallError,
     client::limited,
     gang::{self, GroupSeen, Scheduler},
+    health::Watched,
     kueue::{self, WorkloadSeen},
     queues::{Owned, Queues},
     settings::KubernetesSettings,
     watch::{self, Keeper},
-    world::{Watched, World},
+    world::World,
 };
 
 /// How often is asked whether the cluster serves an object that it did not serve.

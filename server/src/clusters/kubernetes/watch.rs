@@ -24,10 +24,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     answers::{self, CallError},
     client::limited,
+    health::{FAILING, Watched},
     names, optional,
     seen::{self, JobSeen, NodeSeen, PodSeen},
     settings::KubernetesSettings,
-    world::{FAILING, Watched, World},
+    world::World,
 };
 use crate::clock;
 
@@ -121,11 +122,11 @@ pub(super) fn note(world: &World, watched: &Watched, outcome: Result<bool, Strin
 fn note_since(world: &World, watched: &Watched, outcome: Result<bool, String>, since: Instant) {
     match outcome {
         Ok(complete) => {
-            if world.heard(watched, complete) {
+            if world.health.heard(watched, complete) {
                 tracing::info!(%watched, "watched again");
             }
         }
-        Err(words) if world.failed(watched, &words, since) => {
+        Err(words) if world.health.failed(watched, &words, since) => {
             if matches!(watched, Watched::Jobs(JobKind::RayJob, _)) {
                 // Many clusters have no KubeRay and need none.
                 tracing::info!(%watched, error = words, "no RayJob can be run here for now; it is tried again");

@@ -1,4 +1,4 @@
-//! What the watches have shown so far, and how well they do. Filled by [`super::watch`], read by the cluster's observations.
+//! What the watches have shown so far. Filled by [`super::watch`], read by the cluster's observations.
 //!
 //! The last state of each pod is kept when the pod goes, until its attempt is gone: a preempted pod vanishes within seconds, and
 //! nothing else says what became of it.
@@ -21,13 +21,12 @@ use tokio::{
 use super::{
     capacity::{self, Held},
     facts::{Known, Nodes, PodKnown},
+    health::{Health, Watched},
     names,
     queues::Queues,
     seen::{ContainerSeen, JobSeen, NodeSeen, PodSeen, Said},
 };
 
-/// A watch that has been failing for so long makes its cluster out of reach; shorter gaps are an API server that is restarted.
-pub(super) const FAILING: Duration = Duration::from_secs(15);
 /// Pods of one attempt that are remembered: as many as it has replicas at most, and as many that were made again.
 const PODS: usize = 2_048;
 /// Troubles that are remembered of jobs that are not known yet. Other people's jobs have troubles too, and are never known.
@@ -37,61 +36,6 @@ const EARLY_TROUBLES: usize = 1_024;
 const SAID_AGAIN: Duration = Duration::from_secs(150);
 /// Pods for which a kubelet's trouble is remembered.
 const TROUBLES: usize = 4_096;
-
-/// What is watched.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Watched {
-    /// Whether the API server answers at all.
-    Server,
-    /// Job objects of a kind in a namespace. Only jobs of that kind wait for this watch.
-    Jobs(JobKind, String),
-    /// Pods of a namespace.
-    Pods(String),
-    /// Events of a namespace about a kind of jobs. Only words come from them, so nothing waits for this watch.
-    Events(JobKind, String),
-    /// Events of a namespace about pods, with this reason. Likewise.
-    PodEvents(&'static str, String),
-    /// The nodes. Likewise.
-    Nodes,
-    /// Objects of a queueing system, of a namespace or of the cluster. Likewise; many clusters have none.
-    Queueing(&'static str, Option<String>),
-}
-
-impl std::fmt::Display for Watched {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Server => f.write_str("API server"),
-            Self::Jobs(kind, namespace) => {
-                write!(f, "{}s of namespace {namespace}", names::resource(*kind).kind)
-            }
-            Self::Pods(namespace) => write!(f, "pods of namespace {namespace}"),
-            Self::Events(kind, namespace) => {
-                write!(f, "events about {}s of namespace {namespace}", names::resource(*kind).kind)
-            }
-            Self::PodEvents(reason, namespace) => write!(f, "events {reason} of namespace {namespace}"),
-            Self::Nodes => f.write_str("nodes"),
-            Self::Queueing(what, Some(namespace)) => write!(f, "{what} of namespace {namespace}"),
-            Self::Queueing(what, None) => f.write_str(what),
-        }
-    }
-}
-
-/// How a watch does.
-#[derive(Clone, Debug, Default)]
-struct Health {
-    /// There was a full list.
-    synced: bool,
-    /// Since when it fails, and how.
-    failing: Option<(Instant, String)>,
-}
-
-impl Health {
-    /// How it fails, once that is no short gap: before the first full list there is nothing to bridge one with.
-    fn failing(&self, now: Instant) -> Option<&str> {
-        let (since, words) = self.failing.as_ref()?;
-        (!self.synced || now.duration_since(*since) >= FAILING).then_some(words)
-    }
-}
 
 #[derive(Clone, Debug)]
 struct PodEntry {
@@ -134,7 +78,6 @@ struct State {
     /// Attempts with pods that end or are about to, until somebody looks at them.
     ending: BTreeSet<TaskId>,
     queues: Queues,
-    health: BTreeMap<Watched, Health>,
 }
 
 /// A replica whose container has printed, or may have.
@@ -162,6 +105,7 @@ impl Printing {
 
 /// What is known of one cluster.
 pub(super) struct World {
+    pub health: Health,
     state: Mutex<State>,
     hint: mpsc::Sender<TaskId>,
     ends: Notify,
@@ -169,7 +113,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(hint: mpsc::Sender<TaskId>) -> Self {
-        Self { state: Mutex::default(), hint, ends: Notify::new() }
+        Self { health: Health::default(), state: Mutex::default(), hint, ends: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -177,73 +121,11 @@ impl World {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hint(&self, task: &TaskId) {
+    /// Says that an attempt may have changed.
+    pub(super) fn hint(&self, task: &TaskId) {
         if self.hint.try_send(task.clone()).is_err() {
             tracing::debug!(%task, "no room for a hint; the driver looks by itself");
         }
-    }
-
-    /// Says that an attempt may have changed.
-    pub(super) fn changed(&self, task: &TaskId) {
-        self.hint(task);
-    }
-
-    /// A watch brought something; `complete` at the end of a full list. Answers whether it had been failing.
-    pub(super) fn heard(&self, watched: &Watched, complete: bool) -> bool {
-        let mut state = self.state();
-        let health = state.health.entry(watched.clone()).or_default();
-        health.synced |= complete;
-        // What comes during a list does not yet show that the list will be whole.
-        let was_failing = health.failing.is_some() && complete;
-        if was_failing {
-            health.failing = None;
-        }
-        was_failing
-    }
-
-    /// A watch failed. Answers whether these are new words.
-    pub(super) fn failed(&self, watched: &Watched, words: &str, now: Instant) -> bool {
-        let mut state = self.state();
-        let health = state.health.entry(watched.clone()).or_default();
-        let is_news = health.failing.as_ref().is_none_or(|(_, known)| known != words);
-        let since = health.failing.as_ref().map_or(now, |(since, _)| *since);
-        health.failing = Some((since, words.to_owned()));
-        is_news
-    }
-
-    /// Whether the first lists of these namespaces are still on their way, and nothing has gone wrong yet.
-    pub(super) fn is_beginning(&self, kind: JobKind, namespaces: &[String]) -> bool {
-        let state = self.state();
-        needed(kind, namespaces).any(|watched| {
-            let health = state.health.get(&watched);
-            health.is_none_or(|health| !health.synced && health.failing.is_none())
-        })
-    }
-
-    /// Why nothing may be concluded from what is known of a kind of jobs in these namespaces; none where it may.
-    pub(super) fn blind(&self, kind: JobKind, namespaces: &[String], now: Instant) -> Option<String> {
-        let state = self.state();
-        needed(kind, namespaces).find_map(|watched| state.blind(&watched, now))
-    }
-
-    /// What fails now, and how. A watch that only begins is not among it.
-    pub(super) fn failing(&self, now: Instant) -> Vec<(Watched, String)> {
-        let state = self.state();
-        let failing =
-            state.health.iter().filter_map(|(watched, health)| Some((watched, health.failing(now)?)));
-        failing.map(|(watched, words)| (watched.clone(), words.to_owned())).collect()
-    }
-
-    /// Why the API server is taken to be away.
-    pub(super) fn is_away(&self, now: Instant) -> Option<String> {
-        let state = self.state();
-        let is_failing = state.health.get(&Watched::Server).is_some_and(|health| health.failing.is_some());
-        if is_failing { state.blind(&Watched::Server, now) } else { None }
-    }
-
-    /// The same of the nodes.
-    pub(super) fn blind_to_nodes(&self, now: Instant) -> Option<String> {
-        self.state().blind(&Watched::Nodes, now)
     }
 
     /// The namespace of an attempt, where it was seen.
@@ -284,8 +166,8 @@ impl World {
     /// The job objects that are there, of the lists that are whole and kept up to date.
     pub(super) fn present(&self, now: Instant) -> Vec<JobSeen> {
         let state = self.state();
-        let is_seen =
-            |job: &&JobSeen| state.blind(&Watched::Jobs(job.kind, job.namespace.clone()), now).is_none();
+        let jobs = |job: &JobSeen| Watched::Jobs(job.kind, job.namespace.clone());
+        let is_seen = |job: &&JobSeen| self.health.blind_to(&jobs(job), now).is_none();
         state.jobs.values().filter(is_seen).cloned().collect()
     }
 
@@ -334,7 +216,7 @@ impl World {
         let mut state = self.state();
         if state.jobs.get(task).is_some_and(|job| job.uid == uid) {
             state.remove_job(task);
-            state.prune(task);
+            state.prune(task, &self.health);
             drop(state);
             self.hint(task);
         }
@@ -404,7 +286,7 @@ impl World {
         pod.gone = true;
         state.making.remove(uid);
         state.withdraw(task);
-        state.prune(task);
+        state.prune(task, &self.health);
         drop(state);
         self.hint(task);
     }
@@ -558,25 +440,7 @@ fn printing(pods: &[PodEntry], nodes: &Nodes) -> Vec<Printing> {
         .collect()
 }
 
-/// What must be seen for anything to follow.
-fn needed(kind: JobKind, namespaces: &[String]) -> impl Iterator<Item = Watched> {
-    let of_namespace = move |name: &String| [Watched::Jobs(kind, name.clone()), Watched::Pods(name.clone())];
-    std::iter::once(Watched::Server).chain(namespaces.iter().flat_map(of_namespace))
-}
-
 impl State {
-    fn blind(&self, watched: &Watched, now: Instant) -> Option<String> {
-        let unknown = Health::default();
-        let health = self.health.get(watched).unwrap_or(&unknown);
-        match (health.failing(now), watched) {
-            (Some(words), Watched::Server) => Some(words.to_owned()),
-            (Some(words), _) => Some(format!("the {watched} cannot be watched: {words}")),
-            (None, _) if health.synced || health.failing.is_some() => None,
-            (None, Watched::Server) => Some("the API server has not answered yet".to_owned()),
-            (None, _) => Some(format!("the {watched} are not listed yet")),
-        }
-    }
-
     /// Takes a job object, and the trouble that was told of it before it was known.
     fn set_job(&mut self, job: JobSeen) {
         let before = self.jobs.get(&job.task);
@@ -631,14 +495,13 @@ impl State {
     }
 
     /// Forgets an attempt of which nothing is left.
-    fn prune(&mut self, task: &TaskId) {
+    fn prune(&mut self, task: &TaskId, health: &Health) {
         let pods = self.pods.get(task);
         let Some(first) = pods.and_then(|pods| pods.first()) else { return };
         // Before the first full list a job that is not known may well be there.
         let jobs = Watched::Jobs(first.seen.kind, first.namespace.clone());
-        let is_known = self.health.get(&jobs).is_some_and(|health| health.synced);
         let is_empty = pods.into_iter().flatten().all(|pod| pod.gone);
-        if is_known && is_empty && !self.jobs.contains_key(task) {
+        if health.is_synced(&jobs) && is_empty && !self.jobs.contains_key(task) {
             self.keep_pods(task, |_| false);
         }
     }

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::clusters::kubernetes::{
     fake::{self, client, list, refusal, settings},
-    world::Watched,
+    health::Watched,
 };
 
 /// A world that has seen one node of 8 GPUs.
@@ -13,7 +13,7 @@ fn world() -> World {
     let world = World::new(mpsc::channel(16).0);
     let (name, node) = fake::node("n1", "True", None);
     world.set_node(name, node);
-    world.heard(&Watched::Nodes, true);
+    world.health.heard(&Watched::Nodes, true);
     world
 }
 
@@ -172,7 +172,7 @@ async fn what_finds_no_room_among_the_questions_of_others_is_not_asked() {
 async fn a_cluster_that_is_known_to_be_away_is_not_asked() {
     let (client, asked) = client(|_, _| None);
     let world = world();
-    world.failed(&Watched::Server, "no route to host", Instant::now());
+    world.health.failed(&Watched::Server, "no route to host", Instant::now());
     let findings = job(&Hands { client, settings: settings() }, &world, &questions(), &spec()).await;
     assert_eq!((findings.len(), findings[0].fit), (1, Fit::NotChecked));
     assert!(findings[0].text.contains("no route to host"), "{findings:?}");

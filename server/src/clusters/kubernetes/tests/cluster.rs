@@ -48,7 +48,7 @@ async fn an_attempt_is_seen_with_the_first_lists_and_hinted_at() {
     let (client, _) = client(server(vec![job_object(1, &[("Running", "True", "runs")])], pods));
     let (cluster, stop) = start(client);
     assert!(
-        cluster.world.blind(JobKind::PyTorchJob, &settings().namespaces, Instant::now()).is_some(),
+        cluster.world.health.blind(JobKind::PyTorchJob, &settings().namespaces, Instant::now()).is_some(),
         "nothing is known before"
     );
     let mut hints = cluster.hints().unwrap();

@@ -29,19 +29,19 @@ async fn a_moment() {
 async fn a_list_that_others_keep_waiting_is_a_failure_from_its_first_moment_on() {
     let (keeper, watched) = (keeper(), pods_of_train());
     let others = Arc::clone(&keeper.lists).acquire_owned().await.unwrap();
-    keeper.world.heard(&watched, true);
+    keeper.world.health.heard(&watched, true);
     let mut waiting = pin!(keeper.room(&watched, Duration::from_millis(10)));
     tokio::select! {
         _ = &mut waiting => panic!("there is no room"),
         () = a_moment() => {}
     }
     let almost = FAILING - Duration::from_millis(100);
-    let failing = keeper.world.failing(Instant::now() + almost);
+    let failing = keeper.world.health.failing(Instant::now() + almost);
     assert_eq!(failing.len(), 1, "it waits for longer than that");
     assert_eq!(failing[0].0, watched);
     drop(others);
     assert!(waiting.await.is_some());
-    assert!(keeper.world.heard(&watched, true), "it is watched again");
+    assert!(keeper.world.health.heard(&watched, true), "it is watched again");
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn a_list_without_an_end_is_given_up() {
     let follow = keeper.follow(&watched, endless, &mut take, most);
     let followed = tokio::time::timeout(SOON, follow).await.expect("it is given up");
     assert!(!followed.synced);
-    assert_eq!(keeper.world.failing(Instant::now()).len(), 1);
+    assert_eq!(keeper.world.health.failing(Instant::now()).len(), 1);
 }
 
 #[tokio::test]

@@ -18,44 +18,10 @@ fn set(world: &World, uid: &str, status: serde_json::Value, now: Instant) {
     world.set_pod("train", pod("master-0", uid, "n1", status), now);
 }
 
-fn namespaces() -> Vec<String> {
-    vec!["train".to_owned()]
-}
-
 fn sync(world: &World) {
-    world.heard(&Watched::Server, true);
-    world.heard(&Watched::Jobs(PYTORCH, "train".to_owned()), true);
-    world.heard(&Watched::Pods("train".to_owned()), true);
-}
-
-#[tokio::test]
-async fn nothing_is_concluded_before_full_lists_and_while_a_watch_fails() {
-    let (world, _hints) = world();
-    let now = Instant::now();
-    assert!(world.blind(PYTORCH, &namespaces(), now).unwrap().contains("has not answered yet"));
-    world.heard(&Watched::Server, true);
-    assert!(world.blind(PYTORCH, &namespaces(), now).unwrap().contains("are not listed yet"));
-    let pods = Watched::Pods("train".to_owned());
-    assert!(world.failed(&pods, "refused", now), "new words are said");
-    assert!(!world.failed(&pods, "refused", now), "once");
-    sync(&world);
-    assert_eq!(world.blind(PYTORCH, &namespaces(), now), None);
-
-    assert!(world.failed(&pods, "away", now));
-    world.failed(&pods, "away", now + Duration::from_secs(14));
-    assert_eq!(
-        world.blind(PYTORCH, &namespaces(), now + Duration::from_secs(14)),
-        None,
-        "a restart of the API server"
-    );
-    let why = world.blind(PYTORCH, &namespaces(), now + Duration::from_secs(15)).unwrap();
-    assert!(why.contains("pods of namespace train") && why.contains("away"), "{why}");
-    assert!(world.heard(&pods, true), "and it is said when it is over");
-    assert_eq!(world.blind(PYTORCH, &namespaces(), now + Duration::from_secs(15)), None);
-    // Events and nodes bring words only.
-    world.failed(&Watched::Nodes, "forbidden", now);
-    assert_eq!(world.blind(PYTORCH, &namespaces(), now + Duration::from_secs(60)), None);
-    assert!(world.blind_to_nodes(now).unwrap().contains("forbidden"));
+    world.health.heard(&Watched::Server, true);
+    world.health.heard(&Watched::Jobs(PYTORCH, "train".to_owned()), true);
+    world.health.heard(&Watched::Pods("train".to_owned()), true);
 }
 
 #[tokio::test]

@@ -34,9 +34,10 @@ use crate::clock;
 
 /// Objects in a page of a list: a few megabytes, so that neither side holds a whole cluster's pods at once.
 const PAGE: u32 = 500;
-/// Lists that are read at a time. Those of one namespace, five and the nodes, need not wait for each other.
+/// Lists of jobs, pods and nodes that are read at a time: those of two namespaces need not wait for each other.
 const LISTS: usize = 8;
-/// Lists of what nothing waits for that are read at a time, beside the others: whoever serves them may be slow by himself.
+/// Lists of what nothing waits for, events and queueing systems, that are read at a time, beside the others: whoever serves or keeps them
+/// may be slow by himself.
 const OPTIONAL_LISTS: usize = 4;
 /// The first pause after a failure; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -70,8 +71,8 @@ pub(super) fn begin(
         tasks: tasks.clone(),
         lists: Arc::clone(lists),
     };
-    let keeper = || keeper_of(&lists);
-    optional::begin(client, settings, &any, || keeper_of(&optional_lists));
+    let (keeper, optional_keeper) = (|| keeper_of(&lists), || keeper_of(&optional_lists));
+    optional::begin(client, settings, &any, optional_keeper);
     for namespace in &settings.namespaces {
         for kind in names::KINDS {
             let api = Api::namespaced_with(client.clone(), namespace, &names::resource(kind));
@@ -84,7 +85,7 @@ pub(super) fn begin(
             };
             let api = Api::namespaced(client.clone(), namespace);
             let watched = Watched::Events(kind, namespace.clone());
-            keeper().keep(watched, api, any.clone().fields(about), events);
+            optional_keeper().keep(watched, api, any.clone().fields(about), events);
         }
         let api = Api::namespaced(client.clone(), namespace);
         keeper().keep(Watched::Pods(namespace.clone()), api, ours.clone(), pods(namespace.clone()));
@@ -92,7 +93,7 @@ pub(super) fn begin(
             let api = Api::namespaced(client.clone(), namespace);
             let about = format!("involvedObject.kind=Pod,reason={reason}");
             let watched = Watched::PodEvents(reason, namespace.clone());
-            keeper().keep(watched, api, any.clone().fields(&about), pod_events);
+            optional_keeper().keep(watched, api, any.clone().fields(&about), pod_events);
         }
     }
     keeper().keep(Watched::Nodes, Api::all(client.clone()), any, nodes());

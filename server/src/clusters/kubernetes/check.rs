@@ -48,16 +48,6 @@ const KUEUE: &str = "kueue.x-k8s.io";
 
 /// What there is now of what a job needs, the worst first.
 pub(super) async fn job(hands: &Hands, world: &World, questions: &Semaphore, spec: &JobSpec) -> Vec<Finding> {
-    within(WHOLE, hands, world, questions, spec).await
-}
-
-async fn within(
-    limit: Duration,
-    hands: &Hands,
-    world: &World,
-    questions: &Semaphore,
-    spec: &JobSpec,
-) -> Vec<Finding> {
     let wants = match wants::of(spec, &hands.settings) {
         Ok(wants) => wants,
         Err(finding) => return vec![finding],
@@ -67,7 +57,7 @@ async fn within(
         let text = format!("Nothing was checked on the cluster, which cannot be reached now: {why}.");
         return vec![Finding::whole(Fit::NotChecked, text)];
     }
-    let asker = Asker { client: hands.client.clone(), wants: &wants, questions, limit, until: now + limit };
+    let asker = Asker { client: hands.client.clone(), wants: &wants, questions, until: now + WHOLE };
     let named: Vec<_> = wants.named.iter().map(|named| asker.named(named)).collect();
     let named = stream::iter(named).buffered(AT_A_TIME);
     let (namespace, named, quotas) =
@@ -108,7 +98,6 @@ struct Asker<'a> {
     wants: &'a Wants,
     /// Room for questions, of all jobs together.
     questions: &'a Semaphore,
-    limit: Duration,
     until: Instant,
 }
 
@@ -122,7 +111,7 @@ impl Asker<'_> {
         };
         match tokio::time::timeout_at(self.until, call).await {
             Ok(answer) => Ok(answer?),
-            Err(_) => Err(CallError::TooLong(self.limit)),
+            Err(_) => Err(CallError::TooLong(WHOLE)),
         }
     }
 

@@ -134,7 +134,7 @@ async fn a_namespace_that_is_not_there_says_all() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cluster_that_does_not_answer_is_waited_for_so_long_in_all() {
     let (client, asked) = client(|_, _| None);
     let hands = Hands { client, settings: settings() };
@@ -145,25 +145,26 @@ async fn a_cluster_that_does_not_answer_is_waited_for_so_long_in_all() {
     });
     let kubernetes = PodOptions { volumes: volumes.collect(), ..PodOptions::default() };
     let spec = JobSpec { kubernetes, ..fake::spec(2) };
-    let found = within(Duration::from_millis(20), &hands, &world(), &questions(), &spec).await;
+    let began = Instant::now();
+    let found = job(&hands, &world(), &questions(), &spec).await;
+    assert_eq!(began.elapsed().as_secs(), WHOLE.as_secs());
     let unanswered = found.iter().filter(|one| one.fit == Fit::NotChecked).count();
     assert_eq!((unanswered, found.len()), (31, 32), "{found:?}");
     // Those that had to wait for room were not begun, or at once given up.
     assert!(asked.lock().unwrap().iter().all(|(what, _)| what.starts_with("GET ")));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_finds_no_room_among_the_questions_of_others_is_not_asked() {
     let (client, asked) = client(|what, _| all_there(what));
     let hands = Hands { client, settings: settings() };
-    let limit = Duration::from_millis(20);
-    let found = within(limit, &hands, &world(), &Semaphore::new(0), &spec()).await;
+    let found = job(&hands, &world(), &Semaphore::new(0), &spec()).await;
     assert!(asked.lock().unwrap().is_empty());
     let unanswered = found.iter().filter(|one| one.fit == Fit::NotChecked).count();
     assert_eq!((unanswered, found.len()), (6, 7), "{found:?}");
     // One place is enough for one job.
     let one = Semaphore::new(1);
-    let found = within(WHOLE, &hands, &world(), &one, &spec()).await;
+    let found = job(&hands, &world(), &one, &spec()).await;
     assert!(found.iter().filter(|one| one.fit == Fit::Ok).count() == 5, "{found:?}");
     assert_eq!(one.available_permits(), 1);
 }

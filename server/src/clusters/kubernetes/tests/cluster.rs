@@ -42,7 +42,7 @@ async fn observed(cluster: &Arc<Kubernetes>, kind: JobKind) -> Observation {
     panic!("{:?}", cluster.observe(&task(), kind).await)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_attempt_is_seen_with_the_first_lists_and_hinted_at() {
     let pods = vec![pod_object("master-0", "m-1", "n1", running())];
     let (client, _) = client(server(vec![job_object(1, &[("Running", "True", "runs")])], pods));
@@ -60,7 +60,7 @@ async fn an_attempt_is_seen_with_the_first_lists_and_hinted_at() {
     tokio::time::timeout(Duration::from_secs(5), cluster.stopped()).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn absence_is_asked_for_and_not_concluded() {
     let (client, asked) = client(server(Vec::new(), Vec::new()));
     let (cluster, _stop) = start(client);
@@ -72,7 +72,7 @@ async fn absence_is_asked_for_and_not_concluded() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_suspension_is_asked_for_before_pods_that_go_are_a_failure() {
     let mut pod = pod_object("master-0", "m-1", "n1", terminated("Failed", 143, "Error"));
     pod["metadata"]["deletionTimestamp"] = "2026-11-29T19:26:47Z".into();
@@ -88,7 +88,7 @@ async fn a_suspension_is_asked_for_before_pods_that_go_are_a_failure() {
     assert!(matches!(seen, Observation::Suspended(_)), "{seen:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cluster_without_the_operator_says_what_to_install() {
     let (client, _) = client(|what, _| match what {
         what if what.contains("/pytorchjobs") => {
@@ -110,7 +110,7 @@ async fn a_cluster_without_the_operator_says_what_to_install() {
     panic!("it does not say what is missing");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pytorchjobs_do_not_wait_for_kuberay_nor_rayjobs_for_the_training_operator() {
     for (absent, there) in [("/rayjobs", JobKind::PyTorchJob), ("/pytorchjobs", JobKind::RayJob)] {
         let (client, _) = client(move |what, _| match what {
@@ -127,7 +127,7 @@ async fn pytorchjobs_do_not_wait_for_kuberay_nor_rayjobs_for_the_training_operat
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_object_that_is_gone_is_asked_for_once_and_where_its_job_was() {
     let (client, asked) = client(server(Vec::new(), Vec::new()));
     let (cluster, _stop) = start(client);
@@ -156,7 +156,7 @@ async fn an_object_that_is_gone_is_asked_for_once_and_where_its_job_was() {
     assert_eq!((seen.namespace.as_str(), seen.uid.as_deref()), ("train", Some("job-1")));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn files_of_a_job_go_when_its_attempts_have_gone() {
     let dir = tempfile::tempdir().unwrap();
     let files = dir.path().join("jobs/jabcdefghij2/a");

@@ -329,9 +329,9 @@ impl World {
     }
 
     /// A full list of nodes has ended.
-    pub(super) fn only_nodes(&self, listed: &BTreeSet<NodeName>) {
+    pub(super) fn only_nodes(&self, listed: &BTreeSet<String>) {
         let gone: Vec<_> =
-            self.state().nodes.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+            self.state().nodes.keys().filter(|name| !listed.contains(name.as_str())).cloned().collect();
         for name in gone {
             self.remove_node(&name);
         }

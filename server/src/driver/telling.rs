@@ -165,11 +165,22 @@ mod tests {
             unreachable!()
         }
 
-        async fn delete(&self, _: &TaskId, _: JobKind, _: bool) -> Result<Option<String>, ClusterError> {
+        async fn delete(
+            &self,
+            _: &TaskId,
+            _: JobKind,
+            _: Option<&str>,
+            _: bool,
+        ) -> Result<Option<String>, ClusterError> {
             unreachable!()
         }
 
-        async fn observe(&self, _: &TaskId, _: JobKind) -> Result<Observation, ClusterError> {
+        async fn observe(
+            &self,
+            _: &TaskId,
+            _: JobKind,
+            _: Option<&str>,
+        ) -> Result<Observation, ClusterError> {
             unreachable!()
         }
 

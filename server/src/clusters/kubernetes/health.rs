@@ -99,11 +99,11 @@ impl Health {
         is_news
     }
 
-    /// Whether the first lists of these namespaces are still on their way, and nothing has gone wrong yet.
-    pub(super) fn is_beginning(&self, kind: JobKind, namespaces: &[String]) -> bool {
+    /// Whether the first lists of a namespace are still on their way, and nothing has gone wrong yet.
+    pub(super) fn is_beginning(&self, kind: JobKind, namespace: &str) -> bool {
         let watches = self.watches();
-        needed(kind, namespaces).any(|watched| {
-            let watch = watches.get(&watched);
+        needed(kind, namespace).iter().any(|watched| {
+            let watch = watches.get(watched);
             watch.is_none_or(|watch| !watch.synced && watch.failing.is_none())
         })
     }
@@ -113,9 +113,9 @@ impl Health {
         self.watches().get(watched).is_some_and(|watch| watch.synced)
     }
 
-    /// Why nothing may be concluded from what is known of a kind of jobs in these namespaces; none where it may.
-    pub(super) fn blind(&self, kind: JobKind, namespaces: &[String], now: Instant) -> Option<String> {
-        needed(kind, namespaces).find_map(|watched| self.blind_to(&watched, now))
+    /// Why nothing may be concluded from what is known of a kind of jobs in a namespace; none where it may.
+    pub(super) fn blind(&self, kind: JobKind, namespace: &str, now: Instant) -> Option<String> {
+        needed(kind, namespace).iter().find_map(|watched| self.blind_to(watched, now))
     }
 
     /// The same of what one watch shows.
@@ -146,9 +146,8 @@ impl Health {
 }
 
 /// What must be seen for anything to follow.
-fn needed(kind: JobKind, namespaces: &[String]) -> impl Iterator<Item = Watched> {
-    let of_namespace = move |name: &String| [Watched::Jobs(kind, name.clone()), Watched::Pods(name.clone())];
-    std::iter::once(Watched::Server).chain(namespaces.iter().flat_map(of_namespace))
+fn needed(kind: JobKind, namespace: &str) -> [Watched; 3] {
+    [Watched::Server, Watched::Jobs(kind, namespace.to_owned()), Watched::Pods(namespace.to_owned())]
 }
 
 #[cfg(test)]
@@ -157,34 +156,32 @@ mod tests {
 
     #[test]
     fn nothing_is_concluded_before_full_lists_and_while_a_watch_fails() {
-        let (health, namespaces) = (Health::default(), ["train".to_owned()]);
+        let (health, namespace) = (Health::default(), "train");
         let now = Instant::now();
-        assert!(
-            health.blind(JobKind::PyTorchJob, &namespaces, now).unwrap().contains("has not answered yet")
-        );
+        assert!(health.blind(JobKind::PyTorchJob, namespace, now).unwrap().contains("has not answered yet"));
         health.heard(&Watched::Server, true);
-        assert!(health.blind(JobKind::PyTorchJob, &namespaces, now).unwrap().contains("are not listed yet"));
+        assert!(health.blind(JobKind::PyTorchJob, namespace, now).unwrap().contains("are not listed yet"));
         let pods = Watched::Pods("train".to_owned());
         assert!(health.failed(&pods, "refused", now), "new words are said");
         assert!(!health.failed(&pods, "refused", now), "once");
         health.heard(&Watched::Jobs(JobKind::PyTorchJob, "train".to_owned()), true);
         health.heard(&pods, true);
-        assert_eq!(health.blind(JobKind::PyTorchJob, &namespaces, now), None);
+        assert_eq!(health.blind(JobKind::PyTorchJob, namespace, now), None);
 
         assert!(health.failed(&pods, "away", now));
         health.failed(&pods, "away", now + Duration::from_secs(14));
         assert_eq!(
-            health.blind(JobKind::PyTorchJob, &namespaces, now + Duration::from_secs(14)),
+            health.blind(JobKind::PyTorchJob, namespace, now + Duration::from_secs(14)),
             None,
             "a restart of the API server"
         );
-        let why = health.blind(JobKind::PyTorchJob, &namespaces, now + Duration::from_secs(15)).unwrap();
+        let why = health.blind(JobKind::PyTorchJob, namespace, now + Duration::from_secs(15)).unwrap();
         assert!(why.contains("pods of namespace train") && why.contains("away"), "{why}");
         assert!(health.heard(&pods, true), "and it is said when it is over");
-        assert_eq!(health.blind(JobKind::PyTorchJob, &namespaces, now + Duration::from_secs(15)), None);
+        assert_eq!(health.blind(JobKind::PyTorchJob, namespace, now + Duration::from_secs(15)), None);
         // Events and nodes bring words only.
         health.failed(&Watched::Nodes, "forbidden", now);
-        assert_eq!(health.blind(JobKind::PyTorchJob, &namespaces, now + Duration::from_secs(60)), None);
+        assert_eq!(health.blind(JobKind::PyTorchJob, namespace, now + Duration::from_secs(60)), None);
         assert!(health.blind_to(&Watched::Nodes, now).unwrap().contains("forbidden"));
     }
 }

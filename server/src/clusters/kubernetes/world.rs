@@ -4,7 +4,7 @@
 //! nothing else says what became of it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -20,6 +20,7 @@ use tokio::{
 
 use super::{
     capacity::{self, Held},
+    events::Place,
     facts::{Known, Nodes, PodKnown},
     health::{Health, Watched},
     names,
@@ -36,6 +37,8 @@ const EARLY_TROUBLES: usize = 1_024;
 const SAID_AGAIN: Duration = Duration::from_secs(150);
 /// Pods for which a kubelet's trouble is remembered.
 const TROUBLES: usize = 4_096;
+/// Attempts whose place is remembered after their object is gone: what is told of them last comes about then.
+const PLACES: usize = 4_096;
 
 #[derive(Clone, Debug)]
 struct PodEntry {
@@ -78,6 +81,26 @@ struct State {
     /// Attempts with pods that end or are about to, until somebody looks at them.
     ending: BTreeSet<TaskId>,
     queues: Queues,
+    places: Places,
+}
+
+/// Where objects are that no watch shows: those that went last.
+#[derive(Default)]
+struct Places {
+    of: BTreeMap<TaskId, Place>,
+    /// The oldest first.
+    order: VecDeque<TaskId>,
+}
+
+impl Places {
+    fn set(&mut self, task: &TaskId, place: Place) {
+        if self.of.insert(task.clone(), place).is_none() {
+            self.order.push_back(task.clone());
+        }
+        if self.order.len() > PLACES {
+            self.order.pop_front().iter().for_each(|oldest| drop(self.of.remove(oldest)));
+        }
+    }
 }
 
 /// A replica whose container has printed, or may have.
@@ -128,21 +151,27 @@ impl World {
         }
     }
 
-    /// The namespace of an attempt, where it was seen.
-    pub(super) fn namespace_of(&self, task: &TaskId) -> Option<String> {
+    /// Whether something of an attempt is there, or is remembered as the attempt is not gone yet.
+    pub(super) fn is_there(&self, task: &TaskId) -> bool {
         let state = self.state();
-        let job = state.jobs.get(task).map(|job| job.namespace.clone());
-        let of_pod = || {
-            let pods = state.pods.get(task)?;
-            Some(pods.first()?.namespace.clone())
-        };
-        job.or_else(of_pod)
+        state.jobs.contains_key(task) || state.pods.contains_key(task)
     }
 
-    /// The namespace and the UID of an attempt's object, where it is there.
-    pub(super) fn place_of(&self, task: &TaskId) -> Option<(String, String)> {
+    /// The namespace of an attempt, where it was seen.
+    pub(super) fn namespace_of(&self, task: &TaskId) -> Option<String> {
+        let of_pod = || Some(self.state().pods.get(task)?.first()?.namespace.clone());
+        self.place_of(task).map(|place| place.namespace).or_else(of_pod)
+    }
+
+    /// Where an attempt's object is, or was.
+    pub(super) fn place_of(&self, task: &TaskId) -> Option<Place> {
         let state = self.state();
-        state.jobs.get(task).map(|job| (job.namespace.clone(), job.uid.clone()))
+        state.jobs.get(task).map(Place::from).or_else(|| state.places.of.get(task).cloned())
+    }
+
+    /// Remembers the place of an object that no watch shows, and that it is gone: so that it is asked for once only.
+    pub(super) fn set_place(&self, task: &TaskId, place: Place) {
+        self.state().places.set(task, place);
     }
 
     /// All that is known of an attempt, and the nodes.
@@ -461,6 +490,7 @@ impl State {
 
     fn remove_job(&mut self, task: &TaskId) {
         if let Some(job) = self.jobs.remove(task) {
+            self.places.set(task, Place::from(&job));
             self.of_job.remove(&job.uid);
             self.events_of.remove(&job.events_of);
             self.troubles.remove(&job.events_of);

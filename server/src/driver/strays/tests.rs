@@ -58,7 +58,13 @@ impl Cluster for Stubborn {
         Ok(())
     }
 
-    async fn delete(&self, task: &TaskId, _: JobKind, force: bool) -> Result<Option<String>, ClusterError> {
+    async fn delete(
+        &self,
+        task: &TaskId,
+        _: JobKind,
+        _: Option<&str>,
+        force: bool,
+    ) -> Result<Option<String>, ClusterError> {
         self.asked.lock().unwrap().push((task.clone(), force));
         if self.stuck.as_ref() == Some(task) && !force {
             let source = anyhow::anyhow!("its finalizer cannot be taken off");
@@ -68,7 +74,7 @@ impl Cluster for Stubborn {
         Ok(None)
     }
 
-    async fn observe(&self, _: &TaskId, _: JobKind) -> Result<Observation, ClusterError> {
+    async fn observe(&self, _: &TaskId, _: JobKind, _: Option<&str>) -> Result<Observation, ClusterError> {
         Ok(Observation::Absent)
     }
 

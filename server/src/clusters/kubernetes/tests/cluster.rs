@@ -34,12 +34,12 @@ fn start(client: Client) -> (Arc<Kubernetes>, CancellationToken) {
 /// What is observed once the lists are there.
 async fn observed(cluster: &Arc<Kubernetes>, kind: JobKind) -> Observation {
     for _ in 0..500 {
-        if let Ok(seen) = cluster.observe(&task(), kind).await {
+        if let Ok(seen) = cluster.observe(&task(), kind, None).await {
             return seen;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{:?}", cluster.observe(&task(), kind).await)
+    panic!("{:?}", cluster.observe(&task(), kind, None).await)
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,7 +48,7 @@ async fn an_attempt_is_seen_with_the_first_lists_and_hinted_at() {
     let (client, _) = client(server(vec![job_object(1, &[("Running", "True", "runs")])], pods));
     let (cluster, stop) = start(client);
     assert!(
-        cluster.world.health.blind(JobKind::PyTorchJob, &settings().namespaces, Instant::now()).is_some(),
+        cluster.world.health.blind(JobKind::PyTorchJob, "train", Instant::now()).is_some(),
         "nothing is known before"
     );
     let mut hints = cluster.hints().unwrap();
@@ -65,11 +65,36 @@ async fn absence_is_asked_for_and_not_concluded() {
     let (client, asked) = client(server(Vec::new(), Vec::new()));
     let (cluster, _stop) = start(client);
     assert_eq!(observed(&cluster, JobKind::PyTorchJob).await, Observation::Absent);
-    let asked = asked.lock().unwrap();
-    for namespace in ["train", "eval"] {
-        let path = format!("/namespaces/{namespace}/pytorchjobs/{}", task());
-        assert!(asked.iter().any(|(what, _)| what.contains(&path)), "{path}");
+    let path = format!("/namespaces/train/pytorchjobs/{}", task());
+    assert!(asked.lock().unwrap().iter().any(|(what, _)| what.contains(&path)), "{path}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_cannot_be_seen_says_nothing_of_jobs_in_another() {
+    let there = server(Vec::new(), Vec::new());
+    let (client, asked) = client(move |what, body| match what {
+        // It was deleted, and the right to look into it with it.
+        what if what.contains("/namespaces/eval/") => refusal(403, "Forbidden", "forbidden"),
+        what => there(what, body),
+    });
+    let (cluster, _stop) = start(client);
+    let kind = JobKind::PyTorchJob;
+    for namespace in [Some("train"), None] {
+        assert_eq!(cluster.observe(&task(), kind, namespace).await.unwrap(), Observation::Absent);
+        assert_eq!(cluster.delete(&task(), kind, namespace, true).await.unwrap(), None);
     }
+    let told = |error| format!("{:#}", anyhow::Error::from(error));
+    let error = told(cluster.observe(&task(), kind, Some("eval")).await.unwrap_err());
+    assert!(error.contains("PyTorchJobs of namespace eval cannot be watched"), "{error}");
+    assert!(cluster.delete(&task(), kind, Some("eval"), true).await.is_err());
+    asked.lock().unwrap().clear();
+    let error = told(cluster.observe(&task(), kind, Some("research")).await.unwrap_err());
+    assert!(error.contains("namespace research is not one that jobs may use"), "{error}");
+    assert!(cluster.delete(&task(), kind, Some("research"), true).await.is_err());
+    assert!(asked.lock().unwrap().is_empty(), "nothing is concluded of it, and nothing asked");
+    // Where it was seen it is, whatever its job names.
+    cluster.world.set_job(fake::job(1, &[]));
+    assert!(matches!(cluster.observe(&task(), kind, Some("eval")).await, Ok(Observation::Waiting(_))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,7 +125,8 @@ async fn a_cluster_without_the_operator_says_what_to_install() {
     });
     let (cluster, _stop) = start(client);
     for _ in 0..500 {
-        let error = anyhow::Error::from(cluster.observe(&task(), JobKind::PyTorchJob).await.unwrap_err());
+        let error =
+            anyhow::Error::from(cluster.observe(&task(), JobKind::PyTorchJob, None).await.unwrap_err());
         let text = format!("{error:#}");
         if text.contains("install the Kubeflow training operator") {
             return;

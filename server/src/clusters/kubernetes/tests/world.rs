@@ -39,7 +39,26 @@ async fn the_last_state_of_a_pod_stays_until_its_attempt_is_gone() {
     world.remove_job(&task(), "job-1");
     let (known, _) = world.known(&task(), now);
     assert!(known.job.is_none() && known.pods.is_empty());
-    assert_eq!(world.namespace_of(&task()), None);
+    assert!(!world.is_there(&task()));
+    assert_eq!(
+        world.namespace_of(&task()).as_deref(),
+        Some("train"),
+        "what is told of it last is told there"
+    );
+}
+
+#[test]
+fn only_so_many_places_are_remembered_of_what_is_gone() {
+    let mut places = Places::default();
+    let task = |number: usize| TaskId::new(format!("demo-jabcdefghij2-{number}")).unwrap();
+    let place = |uid: &str| Place { namespace: "train".to_owned(), uid: Some(uid.to_owned()) };
+    for number in 1..=PLACES + 1 {
+        places.set(&task(number), place("a"));
+        places.set(&task(number), place("b"));
+    }
+    assert_eq!(places.of.get(&task(1)), None);
+    assert_eq!(places.of.get(&task(2)), Some(&place("b")));
+    assert_eq!((places.of.len(), places.order.len()), (PLACES, PLACES));
 }
 
 #[tokio::test]

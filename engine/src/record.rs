@@ -214,8 +214,8 @@ pub struct Queue {
 impl Queue {
     /// One of which nothing but the reason is known.
     #[must_use]
-    pub const fn of(reason: QueueReason, text: String) -> Self {
-        Self { reason, text, position: None, needs_nodes: None, nodes: None }
+    pub fn of(reason: QueueReason, text: impl Into<String>) -> Self {
+        Self { reason, text: text.into(), position: None, needs_nodes: None, nodes: None }
     }
 }
 

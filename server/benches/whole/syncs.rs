@@ -262,11 +262,17 @@ impl Cluster for Roomy {
         Ok(())
     }
 
-    async fn delete(&self, _: &TaskId, _: JobKind, _: bool) -> Result<Option<String>, ClusterError> {
+    async fn delete(
+        &self,
+        _: &TaskId,
+        _: JobKind,
+        _: Option<&str>,
+        _: bool,
+    ) -> Result<Option<String>, ClusterError> {
         Ok(None)
     }
 
-    async fn observe(&self, _: &TaskId, _: JobKind) -> Result<Observation, ClusterError> {
+    async fn observe(&self, _: &TaskId, _: JobKind, _: Option<&str>) -> Result<Observation, ClusterError> {
         let placed = |index| {
             let node = NodeName::new(format!("node-{index}")).ok()?;
             Some((replica(index), ReplicaObservation { node: Some(node), status: ReplicaStatus::Running }))

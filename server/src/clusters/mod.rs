@@ -29,13 +29,24 @@ pub trait Cluster: Send + Sync {
     /// [`ClusterError::Refused`] is final and nothing runs; any other error leaves it open whether the attempt exists.
     async fn create(&self, order: &Order) -> Result<(), ClusterError>;
 
-    /// Asks for the removal of everything of an attempt of this kind of job; an observation says when it is done. One that does not exist is a success.
-    /// Where an earlier request is not done yet, the answer says what keeps the attempt, if that is known.
-    async fn delete(&self, task: &TaskId, kind: JobKind, force: bool)
-    -> Result<Option<String>, ClusterError>;
+    /// Asks for the removal of everything of an attempt of this kind of job, which names this namespace; an observation says when it is done.
+    /// One that does not exist is a success. Where an earlier request is not done yet, the answer says what keeps the attempt, if that is
+    /// known.
+    async fn delete(
+        &self,
+        task: &TaskId,
+        kind: JobKind,
+        namespace: Option<&str>,
+        force: bool,
+    ) -> Result<Option<String>, ClusterError>;
 
-    /// What there is of an attempt of this kind of job now.
-    async fn observe(&self, task: &TaskId, kind: JobKind) -> Result<Observation, ClusterError>;
+    /// What there is now of an attempt of this kind of job, which names this namespace.
+    async fn observe(
+        &self,
+        task: &TaskId,
+        kind: JobKind,
+        namespace: Option<&str>,
+    ) -> Result<Observation, ClusterError>;
 
     /// The attempts of this installation that are there, whether anybody knows of them or not, as last seen. A cluster that finds by itself
     /// what is left over has none to tell.

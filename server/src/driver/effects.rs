@@ -189,8 +189,9 @@ async fn perform(
                 Failpoint::AfterCreate.pass();
             }
             Effect::Delete { task_id, force } => {
+                let (spec, namespace) = (chain.spec(), chain.spec().kubernetes.namespace.as_deref());
                 Failpoint::BeforeDelete.pass();
-                kept = cluster.delete(&task_id, chain.spec().kind, force).await?;
+                kept = cluster.delete(&task_id, spec.kind, namespace, force).await?;
                 Failpoint::AfterDelete.pass();
             }
             Effect::Forget => {
@@ -226,7 +227,8 @@ async fn observe(shared: &Shared, chain: &Chain, task_id: TaskId, late: mpsc::Se
         Ok(connected) => connected,
         Err(error) => return Outcome::Unreachable(error),
     };
-    let call = async { Ok(cluster.observe(&task_id, chain.spec().kind).await?) };
+    let (kind, namespace) = (chain.spec().kind, chain.spec().kubernetes.namespace.as_deref());
+    let call = async { Ok(cluster.observe(&task_id, kind, namespace).await?) };
     match limited(calls, call, LATE, &late).await {
         Ok(observation) => Outcome::Observed(task_id, observation),
         Err(error) => failed(error),

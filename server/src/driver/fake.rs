@@ -80,7 +80,13 @@ impl Cluster for Fake {
         Ok(())
     }
 
-    async fn delete(&self, task: &TaskId, _: JobKind, force: bool) -> Result<Option<String>, ClusterError> {
+    async fn delete(
+        &self,
+        task: &TaskId,
+        _: JobKind,
+        _: Option<&str>,
+        force: bool,
+    ) -> Result<Option<String>, ClusterError> {
         self.removals.lock().unwrap().push((task.clone(), force));
         if self.stuck.as_ref() == Some(task) && !force {
             return Err(unreachable_now("its finalizer cannot be taken off"));
@@ -89,7 +95,7 @@ impl Cluster for Fake {
         Ok(None)
     }
 
-    async fn observe(&self, _: &TaskId, _: JobKind) -> Result<Observation, ClusterError> {
+    async fn observe(&self, _: &TaskId, _: JobKind, _: Option<&str>) -> Result<Observation, ClusterError> {
         Ok(Observation::Absent)
     }
 

@@ -159,10 +159,10 @@ async fn remove(
     if stray.tries == 0 {
         tracing::info!(task_id = %one.task, "{} is of an attempt that is over; it is removed", one.place);
     }
-    // Nothing of it is wanted any more.
+    // Nothing of it is wanted any more. Its cluster has just shown where it is.
     let force = stray.tries >= ASKED;
     stray.tries = stray.tries.saturating_add(1);
-    let hindrance = match connected.cluster.delete(&one.task, one.kind, force).await {
+    let hindrance = match connected.cluster.delete(&one.task, one.kind, None, force).await {
         Ok(kept) => kept,
         Err(error) => Some(format!("{:#}", anyhow::Error::from(error))),
     };

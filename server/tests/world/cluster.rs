@@ -162,7 +162,13 @@ impl Cluster for FileCluster {
         Ok(())
     }
 
-    async fn delete(&self, task: &TaskId, _: JobKind, _force: bool) -> Result<Option<String>, ClusterError> {
+    async fn delete(
+        &self,
+        task: &TaskId,
+        _: JobKind,
+        _: Option<&str>,
+        _force: bool,
+    ) -> Result<Option<String>, ClusterError> {
         if self.begin()?.slow_removal {
             return Ok(Some("it is slow".to_owned()));
         }
@@ -170,7 +176,7 @@ impl Cluster for FileCluster {
         Ok(None)
     }
 
-    async fn observe(&self, task: &TaskId, _: JobKind) -> Result<Observation, ClusterError> {
+    async fn observe(&self, task: &TaskId, _: JobKind, _: Option<&str>) -> Result<Observation, ClusterError> {
         if let Some(looks) = &self.begin()?.looks {
             looks.acquire().await.unwrap().forget();
         }

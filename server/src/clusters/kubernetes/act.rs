@@ -119,16 +119,16 @@ impl Hands {
     }
 
     async fn create_secret(&self, order: &Order, made: &Manifest) -> Result<(), ClusterError> {
+        let failed = |error: CallError| error.of_creation(&self.settings, order.spec.kind, MAKING);
         let secrets = self.secrets(&made.namespace);
         let params = PostParams::default();
         let error = match self.believed(|| secrets.create(&params, &made.secret)).await {
             Ok(_) => return Ok(()),
             Err(error) if error.is_already_exists() => error,
-            Err(error) => return Err(error.of_creation(&self.settings, order.spec.kind, MAKING)),
+            Err(error) => return Err(failed(error)),
         };
         let name = names::secret_of(&order.plan.task_id);
-        let found = limited(secrets.get_opt(&name)).await;
-        match found.map_err(|error| error.of_creation(&self.settings, order.spec.kind, MAKING))? {
+        match limited(secrets.get_opt(&name)).await.map_err(failed)? {
             Some(found) if !self.is_ours(found.labels(), &order.plan.task_id) => {
                 Err(self.conflict("Secret", &name, &made.namespace))
             }
@@ -136,8 +136,7 @@ impl Hands {
             Some(found) => {
                 // From a database that has been replaced since: its tokens open nothing.
                 let params = this_one(found.uid(), DeleteParams::default());
-                absent_is_fine(limited(secrets.delete(&name, &params)).await)
-                    .map_err(|error| error.of_creation(&self.settings, order.spec.kind, MAKING))?;
+                absent_is_fine(limited(secrets.delete(&name, &params)).await).map_err(failed)?;
                 Err(error.unreachable(&self.settings, order.spec.kind, MAKING))
             }
             None => Err(error.unreachable(&self.settings, order.spec.kind, MAKING)),
@@ -146,20 +145,20 @@ impl Hands {
 
     async fn create_job(&self, order: &Order, made: &Manifest) -> Result<JobSeen, ClusterError> {
         let kind = order.spec.kind;
+        let failed = |error: CallError| error.of_creation(&self.settings, kind, MAKING);
         let jobs = self.jobs(kind, &made.namespace);
         let name = order.plan.task_id.as_str();
         let params = PostParams::default();
         let object = match self.believed(|| jobs.create(&params, &made.job)).await {
             Ok(object) => object,
             Err(error) if error.is_already_exists() => {
-                let found = limited(jobs.get_opt(name)).await;
-                match found.map_err(|error| error.of_creation(&self.settings, order.spec.kind, MAKING))? {
+                match limited(jobs.get_opt(name)).await.map_err(failed)? {
                     Some(found) if self.is_what_was_ordered(&found, &made.job, &order.plan.task_id) => found,
                     Some(_) => return Err(self.conflict(&names::resource(kind).kind, name, &made.namespace)),
-                    None => return Err(error.unreachable(&self.settings, order.spec.kind, MAKING)),
+                    None => return Err(error.unreachable(&self.settings, kind, MAKING)),
                 }
             }
-            Err(error) => return Err(error.of_creation(&self.settings, order.spec.kind, MAKING)),
+            Err(error) => return Err(failed(error)),
         };
         JobSeen::of(kind, &object).ok_or_else(|| ClusterError::Refused {
             text: format!(

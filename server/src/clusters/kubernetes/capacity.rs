@@ -2,32 +2,52 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{facts::Nodes, seen::PodSeen};
+use engine::ids::{NodeName, TaskId};
+
+use super::{facts::Nodes, requests::Amounts, seen::PodSeen};
 use crate::clusters::Node;
 
 const CPU: &str = "cpu";
 
+/// What our pods hold of a node.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    pub requests: Amounts,
+    pub pods: f64,
+    tasks: BTreeSet<TaskId>,
+}
+
+/// What these pods hold, by node.
+pub(super) fn held<'a>(pods: impl IntoIterator<Item = &'a PodSeen>) -> BTreeMap<NodeName, Held> {
+    let mut held = BTreeMap::<_, Held>::new();
+    for pod in pods {
+        let Some(node) = &pod.node else { continue };
+        let held = held.entry(node.clone()).or_default();
+        held.pods += 1.0;
+        held.tasks.insert(pod.task.clone());
+        for (name, amount) in &pod.requests {
+            *held.requests.entry(name.clone()).or_default() += amount;
+        }
+    }
+    held
+}
+
 /// The nodes of a cluster. A slot is an accelerator; where no node has any, it is a whole CPU. What other people's pods use is not known
 /// here, so `used` counts ours only.
-pub(super) fn nodes(nodes: &Nodes, pods: &[PodSeen], accelerator: &str) -> Vec<Node> {
+pub(super) fn nodes(nodes: &Nodes, held: &BTreeMap<NodeName, Held>, accelerator: &str) -> Vec<Node> {
     let has_any =
         nodes.values().any(|node| node.allocatable.get(accelerator).is_some_and(|have| *have >= 1.0));
     let counted = if has_any { accelerator } else { CPU };
-    let mut by_node = BTreeMap::<_, Vec<_>>::new();
-    for pod in pods {
-        by_node.entry(pod.node.as_ref()).or_default().push(pod);
-    }
+    let amount = |amounts: &Amounts| amounts.get(counted).copied().unwrap_or(0.0);
     nodes
         .iter()
         .map(|(name, node)| {
-            let here = by_node.remove(&Some(name)).unwrap_or_default();
-            let used: f64 = here.iter().filter_map(|pod| pod.requests.get(counted)).sum();
-            let tasks: BTreeSet<_> = here.iter().map(|pod| pod.task.clone()).collect();
+            let held = held.get(name);
             Node {
                 name: name.clone(),
-                slots: whole(node.allocatable.get(counted).copied().unwrap_or(0.0).floor()),
-                used: whole(used.ceil()),
-                tasks: tasks.into_iter().collect(),
+                slots: whole(amount(&node.allocatable).floor()),
+                used: whole(held.map_or(0.0, |held| amount(&held.requests)).ceil()),
+                tasks: held.into_iter().flat_map(|held| held.tasks.iter().cloned()).collect(),
             }
         })
         .collect()
@@ -40,13 +60,10 @@ fn whole(number: f64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use engine::{
-        ids::{NodeName, ReplicaName, TaskId},
-        job::JobKind,
-    };
+    use engine::{ids::ReplicaName, job::JobKind};
 
     use super::*;
-    use crate::clusters::kubernetes::seen::{Amounts, ContainerSeen, NodeSeen, Phase, Said};
+    use crate::clusters::kubernetes::seen::{ContainerSeen, NodeSeen, Phase, Said};
 
     fn amounts(cpu: f64, gpu: f64) -> Amounts {
         [("cpu", cpu), ("nvidia.com/gpu", gpu)].map(|(name, amount)| (name.to_owned(), amount)).into()
@@ -91,11 +108,11 @@ mod tests {
 
     #[test]
     fn slots_are_accelerators_where_there_are_any_and_cpus_elsewhere() {
-        let pods = [pod("n1", "a", 1.5, 4.0), pod("n1", "a", 1.0, 2.0), pod("n2", "b", 0.5, 0.0)];
+        let held = held(&[pod("n1", "a", 1.5, 4.0), pod("n1", "a", 1.0, 2.0), pod("n2", "b", 0.5, 0.0)]);
         let with: BTreeMap<_, _> = [node("n1", 32.0, 8.0), node("n2", 4.0, 0.0)].into();
         let without: BTreeMap<_, _> = [node("n1", 31.9, 0.0), node("n2", 4.0, 0.0)].into();
         let gpu = "nvidia.com/gpu";
-        assert_eq!(told(&nodes(&with, &pods, gpu)), [("n1", 8, 6, 1), ("n2", 0, 0, 1)]);
-        assert_eq!(told(&nodes(&without, &pods, gpu)), [("n1", 31, 3, 1), ("n2", 4, 1, 1)]);
+        assert_eq!(told(&nodes(&with, &held, gpu)), [("n1", 8, 6, 1), ("n2", 0, 0, 1)]);
+        assert_eq!(told(&nodes(&without, &held, gpu)), [("n1", 31, 3, 1), ("n2", 4, 1, 1)]);
     }
 }

@@ -29,6 +29,7 @@ use tokio::{sync::Semaphore, time::Instant};
 use super::{
     act::Hands,
     answers::CallError,
+    health::Watched,
     room,
     wants::{self, Kind, Named, Wants},
     world::World,
@@ -47,26 +48,16 @@ const KUEUE: &str = "kueue.x-k8s.io";
 
 /// What there is now of what a job needs, the worst first.
 pub(super) async fn job(hands: &Hands, world: &World, questions: &Semaphore, spec: &JobSpec) -> Vec<Finding> {
-    within(WHOLE, hands, world, questions, spec).await
-}
-
-async fn within(
-    limit: Duration,
-    hands: &Hands,
-    world: &World,
-    questions: &Semaphore,
-    spec: &JobSpec,
-) -> Vec<Finding> {
     let wants = match wants::of(spec, &hands.settings) {
         Ok(wants) => wants,
         Err(finding) => return vec![finding],
     };
     let now = Instant::now();
-    if let Some(why) = world.is_away(now) {
+    if let Some(why) = world.health.is_away(now) {
         let text = format!("Nothing was checked on the cluster, which cannot be reached now: {why}.");
         return vec![Finding::whole(Fit::NotChecked, text)];
     }
-    let asker = Asker { client: hands.client.clone(), wants: &wants, questions, limit, until: now + limit };
+    let asker = Asker { client: hands.client.clone(), wants: &wants, questions, until: now + WHOLE };
     let named: Vec<_> = wants.named.iter().map(|named| asker.named(named)).collect();
     let named = stream::iter(named).buffered(AT_A_TIME);
     let (namespace, named, quotas) =
@@ -76,11 +67,11 @@ async fn within(
         return vec![missing];
     }
     let mut findings: Vec<_> = named.into_iter().chain(quotas).chain(not_asked(&wants)).collect();
-    findings.extend(match world.blind_to_nodes(now) {
+    findings.extend(match world.health.blind_to(&Watched::Nodes, now) {
         Some(why) => vec![Finding::whole(Fit::NotChecked, format!("Room was not checked: {why}."))],
         None => {
-            let (nodes, pods) = world.nodes();
-            room::nodes(&wants, &nodes, &pods)
+            let (nodes, held) = world.nodes();
+            room::nodes(&wants, &nodes, &held)
         }
     });
     findings.sort_by_key(|finding| finding.fit);
@@ -107,7 +98,6 @@ struct Asker<'a> {
     wants: &'a Wants,
     /// Room for questions, of all jobs together.
     questions: &'a Semaphore,
-    limit: Duration,
     until: Instant,
 }
 
@@ -121,7 +111,7 @@ impl Asker<'_> {
         };
         match tokio::time::timeout_at(self.until, call).await {
             Ok(answer) => Ok(answer?),
-            Err(_) => Err(CallError::TooLong(self.limit)),
+            Err(_) => Err(CallError::TooLong(WHOLE)),
         }
     }
 
@@ -185,11 +175,11 @@ impl Asker<'_> {
         Api::namespaced(self.client.clone(), &self.wants.namespace)
     }
 
-    /// A claim, and whether as many pods can have it.
+    /// A claim, and whether all who mount it can have it.
     async fn claim(&self, named: &Named) -> Result<Option<Finding>, CallError> {
         let found = self.ask(self.here::<PersistentVolumeClaim>().get_opt(&named.name)).await?;
         Ok(found.map(|claim| {
-            let replicas: u32 = self.wants.parts.iter().map(|part| part.replicas).sum();
+            let replicas = self.wants.replicas_with_claim(&named.name);
             let modes = claim.spec.and_then(|spec| spec.access_modes).unwrap_or_default();
             let only = |mode: &str| !modes.is_empty() && modes.iter().all(|one| one == mode) && replicas > 1;
             let name = &named.name;
@@ -198,7 +188,7 @@ impl Asker<'_> {
                 Finding::at(&named.field, Fit::Later, text)
             } else if only("ReadWriteOncePod") {
                 let why = format!(
-                    "is a claim that one pod alone can have: {name} is ReadWriteOncePod, and the job has {}",
+                    "is a claim that one pod alone can have: {name} is ReadWriteOncePod, and {} mount it",
                     words::count(replicas, "replica")
                 );
                 Finding::at(&named.field, Fit::Never, why)

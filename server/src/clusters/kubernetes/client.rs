@@ -73,7 +73,8 @@ pub(super) async fn limited<T>(call: impl Future<Output = Result<T, kube::Error>
     within(CALL, call).await
 }
 
-async fn within<T>(
+/// Makes a call that has so long to be answered.
+pub(super) async fn within<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, CallError> {

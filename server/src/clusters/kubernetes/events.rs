@@ -3,11 +3,6 @@
 //! They are of `events.k8s.io/v1` and made once, each under a name that follows from what it says: the API server itself tells that
 //! one is there already, whoever told it before. An aggregating recorder would count and patch them, which needs more rights.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
-
 use engine::{
     ids::TaskId,
     job::JobKind,
@@ -21,21 +16,26 @@ use k8s_openapi::{
 };
 use kube::core::ObjectMeta;
 
-use super::names;
+use super::{names, seen::JobSeen};
 use crate::{clusters::Note, redact};
 
 /// Who reports, in kubectl's column "From".
 const REPORTER: &str = "holdfast";
 /// Bytes of a text; the API server takes 1,024.
 const NOTE_BYTES: usize = 1_000;
-/// Attempts whose objects are remembered after they are gone: what is told of them last comes about then.
-const REMEMBERED: usize = 4_096;
+
 /// The object of an attempt, as events name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     pub namespace: String,
     /// Where it is known: without it, an event is found by the object's name only.
     pub uid: Option<String>,
+}
+
+impl From<&JobSeen> for Place {
+    fn from(job: &JobSeen) -> Self {
+        Self { namespace: job.namespace.clone(), uid: Some(job.uid.clone()) }
+    }
 }
 
 /// An event of an entry of the history.
@@ -136,38 +136,6 @@ fn clean(text: &str) -> String {
         cleaned.push('…');
     }
     cleaned
-}
-
-/// Where the newest attempts' objects are or were.
-#[derive(Default)]
-pub(super) struct Places(Mutex<(BTreeMap<TaskId, Place>, VecDeque<TaskId>)>);
-
-impl Places {
-    fn state(&self) -> MutexGuard<'_, (BTreeMap<TaskId, Place>, VecDeque<TaskId>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn get(&self, task: &TaskId) -> Option<Place> {
-        self.state().0.get(task).cloned()
-    }
-
-    pub(super) fn set(&self, task: &TaskId, namespace: &str, uid: &str) {
-        self.keep(task, Place { namespace: namespace.to_owned(), uid: Some(uid.to_owned()) });
-    }
-
-    /// Remembers of an attempt whatever is known: that its object is gone, too, so that it is asked for once only.
-    pub(super) fn keep(&self, task: &TaskId, place: Place) {
-        let mut state = self.state();
-        let (places, order) = &mut *state;
-        if places.insert(task.clone(), place).is_none() {
-            order.push_back(task.clone());
-        }
-        if order.len() > REMEMBERED
-            && let Some(oldest) = order.pop_front()
-        {
-            places.remove(&oldest);
-        }
-    }
 }
 
 #[cfg(test)]

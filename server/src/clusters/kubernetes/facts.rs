@@ -63,13 +63,15 @@ impl Known {
         self.pods.iter().filter(|pod| !pod.withdrawn)
     }
 
-    /// Whether pods are taken away and nothing says why. The job may be suspended: that is told by another watch, which may be behind.
+    /// Whether pods are taken away and nothing says why. The job may be suspended: that is told by another watch, which may be behind. Those
+    /// of a job that is being deleted go with it.
     pub(super) fn is_unexplained(&self) -> bool {
         let is_taken = |pod: &PodKnown| pod.seen.deleting || pod.gone && !pod.seen.is_over();
         // KubeRay takes workers of Ray and makes others, all the time.
         let is_replica = |pod: &PodKnown| pod.seen.replica.is_some();
         let is_silent = |pod: &PodKnown| is_replica(pod) && is_taken(pod) && pod.seen.disruption.is_none();
-        self.job.as_ref().is_some_and(|job| !job.is("Suspended")) && self.telling().any(is_silent)
+        let is_to_run = |job: &JobSeen| !job.deleting && !job.is("Suspended");
+        self.job.as_ref().is_some_and(is_to_run) && self.telling().any(is_silent)
     }
 
     /// The same with the job object as it is now.

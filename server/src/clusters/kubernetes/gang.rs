@@ -7,10 +7,7 @@ use engine::record::{Queue, QueueReason};
 use kube::{ResourceExt, core::DynamicObject};
 use serde::Deserialize;
 
-use super::{
-    queue::plain,
-    seen::{ConditionData, Said},
-};
+use super::seen::{ConditionData, Said};
 
 /// Labels of a RayJob that have KubeRay make a group in a queue of Volcano.
 pub(super) const RAY_SCHEDULER: &str = "ray.io/scheduler-name";
@@ -104,16 +101,16 @@ fn volcano(group: &GroupSeen, state: Option<&str>) -> Option<Queue> {
     let waits = matches!(group.phase.as_str(), "" | "Pending");
     if waits && let Some(state) = state.filter(|state| matches!(*state, "Closed" | "Closing")) {
         let text = format!("Volcano's queue {queue} is {state} and takes nothing in");
-        return Some(plain(QueueReason::Inadmissible, &text));
+        return Some(Queue::of(QueueReason::Inadmissible, text));
     }
     // Where some of its pods run, or did, the condition may be an old one.
     let said = group.unschedulable.as_ref().filter(|_| waits || group.phase == "Inqueue");
     if let Some(said) = said {
-        return Some(plain(QueueReason::Gang, &said.text()));
+        return Some(Queue::of(QueueReason::Gang, said.text()));
     }
     waits.then(|| {
         let text = format!("Volcano has not let it into queue {queue} yet; its pods are made after that");
-        plain(QueueReason::Gang, &text)
+        Queue::of(QueueReason::Gang, text)
     })
 }
 
@@ -123,7 +120,7 @@ pub(super) fn turn(group: &GroupSeen) -> Option<Queue> {
     (waits && group.scheduler == Scheduler::Plugins).then(|| {
         let phase = if group.phase.is_empty() { "Pending" } else { group.phase.as_str() };
         let text = format!("its pod group is {phase}: {} pods start together or not at all", group.members);
-        plain(QueueReason::Gang, &text)
+        Queue::of(QueueReason::Gang, text)
     })
 }
 

@@ -7,10 +7,7 @@ use engine::record::{Queue, QueueReason};
 use kube::{ResourceExt, core::DynamicObject};
 use serde::Deserialize;
 
-use super::{
-    queue::plain,
-    seen::{ConditionData, Said, bounded},
-};
+use super::seen::{ConditionData, Said, bounded};
 
 /// The label of a job that names its LocalQueue.
 pub(super) const QUEUE: &str = "kueue.x-k8s.io/queue-name";
@@ -144,7 +141,7 @@ pub(super) fn why(workload: &WorkloadSeen, position: Option<u32>) -> Queue {
         _ => text,
     };
     let position = position.filter(|_| workload.is_pending());
-    Queue { position, ..plain(reason, &bounded(text)) }
+    Queue { position, ..Queue::of(reason, bounded(text)) }
 }
 
 /// What binds, most final first.

@@ -12,6 +12,7 @@
 //! removal         facts -> what keeps a removed attempt   pure
 //! events          what kubectl tells about an attempt     pure
 //! watch, world    lists and watches; what they showed     calls, memory
+//! health          how the watches do                      memory
 //! optional        the same of what may not be installed   calls
 //! queues          what queueing systems showed            memory
 //! output          what containers print                   calls, files
@@ -22,6 +23,7 @@
 //! capacity        facts -> nodes and their slots          pure
 //! troubles        what fails -> what to tell people       pure
 //! wants, room     spec -> what it needs, whether it fits  pure
+//! requests        a pod's spec -> what it asks for        pure
 //! check           what of that there is now               calls
 //! ```
 //!
@@ -39,6 +41,7 @@ mod facts;
 #[path = "tests/fake.rs"]
 mod fake;
 mod gang;
+mod health;
 mod kueue;
 mod manifest;
 mod names;
@@ -46,11 +49,11 @@ mod optional;
 mod output;
 mod pasted;
 mod pod;
-mod quantity;
 mod queue;
 mod queues;
 mod ray;
 mod removal;
+mod requests;
 mod room;
 mod seen;
 mod settings;
@@ -75,11 +78,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    act::Hands,
-    events::{Place, Places},
-    facts::Known,
-    output::Outputs,
-    world::World,
+    act::Hands, events::Place, facts::Known, health::Watched, output::Outputs, seen::JobSeen, world::World,
 };
 pub use self::{
     client::KubernetesError,
@@ -100,7 +99,6 @@ pub struct Kubernetes {
     hands: Hands,
     world: Arc<World>,
     outputs: Arc<Outputs>,
-    places: Places,
     /// Room for questions about jobs that are not made yet.
     questions: Semaphore,
     hints: std::sync::Mutex<Option<mpsc::Receiver<TaskId>>>,
@@ -129,9 +127,8 @@ impl Kubernetes {
         let (keeper, kept, stop) = (Arc::clone(&outputs), Arc::clone(&world), shutdown.clone());
         tasks.spawn(async move { keeper.keep_going(&kept, stop).await });
         let hints = std::sync::Mutex::new(Some(hints));
-        let places = Places::default();
         let questions = Semaphore::new(check::QUESTIONS);
-        Arc::new(Self { hands: Hands { client, settings }, world, outputs, places, questions, hints, tasks })
+        Arc::new(Self { hands: Hands { client, settings }, world, outputs, questions, hints, tasks })
     }
 
     /// Returns once its tasks have ended after `shutdown`.
@@ -148,15 +145,19 @@ impl Kubernetes {
         ClusterError::Unreachable { cluster: self.settings().name.clone(), doing, source: why.into() }
     }
 
-    /// Where an attempt is, or may be.
-    fn namespaces_of(&self, task: &TaskId) -> Vec<String> {
-        self.world.namespace_of(task).map_or_else(|| self.settings().namespaces.clone(), |name| vec![name])
+    /// Where an attempt was seen, or else is made where its job names this namespace: what goes on in others says nothing about it. An error
+    /// where it names one that is not configured.
+    fn namespace_of(&self, task: &TaskId, named: Option<&str>) -> Result<String, String> {
+        match self.world.namespace_of(task) {
+            Some(seen) => Ok(seen),
+            None => self.settings().namespace_of(named).map(str::to_owned),
+        }
     }
 
     /// Waits for the first lists of a server that has just begun, so that it does not call its cluster out of reach meanwhile.
-    async fn begun(&self, task: &TaskId, kind: JobKind) {
+    async fn begun(&self, kind: JobKind, namespace: &str) {
         for _ in 0..FIRST_LISTS_LOOKS {
-            if !self.world.is_beginning(kind, &self.namespaces_of(task)) {
+            if !self.world.health.is_beginning(kind, namespace) {
                 return;
             }
             tokio::time::sleep(FIRST_LISTS_PAUSE).await;
@@ -166,32 +167,22 @@ impl Kubernetes {
     /// Where the object is that a note is about. One that is gone, and that this server never saw, has no UID any more.
     async fn place(&self, note: &Note) -> Result<Place, ClusterError> {
         let task = &note.task_id;
-        if let Some((namespace, uid)) = self.world.place_of(task) {
-            self.places.set(task, &namespace, &uid);
-        }
-        if let Some(known) = self.places.get(task) {
+        if let Some(known) = self.world.place_of(task) {
             return Ok(known);
         }
-        let namespace = match self.world.namespace_of(task) {
-            Some(namespace) => namespace,
-            None => {
-                let namespace = self.settings().namespace_of(note.namespace.as_deref());
-                namespace.map_err(|text| ClusterError::Refused { text })?.to_owned()
-            }
-        };
+        let namespace = self.namespace_of(task, note.namespace.as_deref());
+        let namespace = namespace.map_err(|text| ClusterError::Refused { text })?;
         let uid = self.hands.find(&namespace, note.kind, task).await?;
         let place = Place { namespace, uid };
-        self.places.keep(task, place.clone());
+        self.world.set_place(task, place.clone());
         Ok(place)
     }
 
     /// Tells why an object goes, while it is there. Nobody waits for it.
-    fn tell_removal(&self, task: &TaskId, kind: JobKind, force: bool) {
-        let Some((namespace, uid)) = self.world.place_of(task) else { return };
-        let place = Place { namespace, uid: Some(uid) };
-        let (instance, now) = (&self.settings().instance, SystemClock.now());
-        let event = events::of_removal(task, kind, force, &place, instance, now);
-        let (hands, task) = (self.hands.clone(), task.clone());
+    fn tell_removal(&self, job: &JobSeen, force: bool) {
+        let (kind, instance) = (job.kind, &self.settings().instance);
+        let event = events::of_removal(&job.task, kind, force, &job.into(), instance, SystemClock.now());
+        let (hands, task) = (self.hands.clone(), job.task.clone());
         self.tasks.spawn(async move {
             if let Err(error) = hands.tell(kind, &event).await {
                 tracing::debug!(%task, %error, "the removal of an attempt could not be told");
@@ -211,19 +202,16 @@ impl Kubernetes {
     }
 
     /// That the watches show nothing of an attempt is a hint only: they may be behind.
-    async fn look(&self, task: &TaskId, kind: JobKind) -> Result<Observation, ClusterError> {
-        for namespace in &self.settings().namespaces {
-            let (job, pods) = self.hands.look(namespace, kind, task).await?;
-            if job.is_none() && pods.is_empty() {
-                continue;
-            }
-            job.into_iter().for_each(|job| self.world.meet_job(job));
-            let now = Instant::now();
-            pods.into_iter().for_each(|pod| self.world.set_pod(namespace, pod, now));
-            let (known, nodes) = self.world.known(task, now);
-            return Ok(facts::observe(&known, &nodes));
+    async fn look(&self, task: &TaskId, kind: JobKind, namespace: &str) -> Result<Observation, ClusterError> {
+        let (job, pods) = self.hands.look(namespace, kind, task).await?;
+        if job.is_none() && pods.is_empty() {
+            return Ok(Observation::Absent);
         }
-        Ok(Observation::Absent)
+        job.into_iter().for_each(|job| self.world.meet_job(job));
+        let now = Instant::now();
+        pods.into_iter().for_each(|pod| self.world.set_pod(namespace, pod, now));
+        let (known, nodes) = self.world.known(task, now);
+        Ok(facts::observe(&known, &nodes))
     }
 }
 
@@ -242,7 +230,6 @@ impl Cluster for Arc<Kubernetes> {
         let (hands, order) = (self.hands.clone(), order.clone());
         let made = self.tasks.spawn(async move { hands.create(&order).await }).await;
         let job = made.unwrap_or_else(|why| Err(self.unreachable("creating an attempt", why)))?;
-        self.places.set(&job.task, &job.namespace, &job.uid);
         self.world.meet_job(job);
         Ok(())
     }
@@ -251,32 +238,39 @@ impl Cluster for Arc<Kubernetes> {
         &self,
         task: &TaskId,
         kind: JobKind,
+        namespace: Option<&str>,
         force: bool,
     ) -> Result<Option<String>, ClusterError> {
-        self.tell_removal(task, kind, force);
+        let failed = |why| self.unreachable("removing an attempt", anyhow::Error::msg(why));
+        let namespace = self.namespace_of(task, namespace).map_err(failed)?;
+        let (known, _) = self.world.known(task, Instant::now());
+        known.job.iter().for_each(|job| self.tell_removal(job, force));
         self.outputs.fetch_all(&self.world, task).await;
         let (known, nodes) = self.world.known(task, Instant::now());
-        let mut kept = None;
-        for namespace in self.namespaces_of(task) {
-            let removal = self.hands.delete(&namespace, kind, task, force).await?;
-            self.hands.end_pods(&namespace, kind, &removal::given_up(&known, &nodes)).await?;
-            let found = removal.found.as_ref();
-            kept = kept.or(removal.not_released).or(removal::kept(kind, found, &known, &nodes, force));
-        }
-        self.world.changed(task);
-        Ok(kept)
+        let removal = self.hands.delete(&namespace, kind, task, force).await?;
+        self.hands.end_pods(&namespace, kind, &removal::given_up(&known, &nodes)).await?;
+        self.world.hint(task);
+        let kept = || removal::kept(kind, removal.found.as_ref(), &known, &nodes, force);
+        Ok(removal.not_released.or_else(kept))
     }
 
-    async fn observe(&self, task: &TaskId, kind: JobKind) -> Result<Observation, ClusterError> {
-        self.begun(task, kind).await;
+    async fn observe(
+        &self,
+        task: &TaskId,
+        kind: JobKind,
+        namespace: Option<&str>,
+    ) -> Result<Observation, ClusterError> {
+        let failed = |why| self.unreachable("looking at an attempt", anyhow::Error::msg(why));
+        let namespace = self.namespace_of(task, namespace).map_err(failed)?;
+        self.begun(kind, &namespace).await;
         let now = Instant::now();
-        if let Some(why) = self.world.blind(kind, &self.namespaces_of(task), now) {
-            return Err(self.unreachable("looking at an attempt", anyhow::anyhow!(why)));
+        if let Some(why) = self.world.health.blind(kind, &namespace, now) {
+            return Err(failed(why));
         }
         let (known, nodes) = self.world.known(task, now);
         let known = self.explained(known).await?;
         match facts::observe(&known, &nodes) {
-            Observation::Absent => self.look(task, kind).await,
+            Observation::Absent => self.look(task, kind, &namespace).await,
             seen => Ok(seen),
         }
     }
@@ -309,7 +303,7 @@ impl Cluster for Arc<Kubernetes> {
     }
 
     fn troubles(&self) -> Vec<ClusterTrouble> {
-        troubles::of(self.world.failing(Instant::now()), self.settings())
+        troubles::of(self.world.health.failing(Instant::now()), self.settings())
     }
 
     async fn check(&self, spec: &JobSpec) -> Vec<Finding> {
@@ -317,15 +311,15 @@ impl Cluster for Arc<Kubernetes> {
     }
 
     async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
-        if let Some(why) = self.world.blind_to_nodes(Instant::now()) {
+        if let Some(why) = self.world.health.blind_to(&Watched::Nodes, Instant::now()) {
             return Err(self.unreachable("listing the nodes", anyhow::anyhow!(why)));
         }
-        let (nodes, pods) = self.world.nodes();
-        Ok(capacity::nodes(&nodes, &pods, &self.settings().accelerator))
+        let (nodes, held) = self.world.nodes();
+        Ok(capacity::nodes(&nodes, &held, &self.settings().accelerator))
     }
 
     async fn forget(&self, job: &JobId, _: &JobSpec, tasks: &[TaskId]) -> Result<(), ClusterError> {
-        if let Some(task) = tasks.iter().find(|task| self.world.namespace_of(task).is_some()) {
+        if let Some(task) = tasks.iter().find(|task| self.world.is_there(task)) {
             let why = anyhow::anyhow!("attempt {task} is still there");
             return Err(self.unreachable("forgetting a job", why));
         }

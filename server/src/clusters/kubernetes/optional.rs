@@ -2,10 +2,7 @@
 //! such objects, which is asked again and again as they may be installed later, and ends when they are taken off. Nothing waits for
 //! them: all that comes from them is why a job waits.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kube::{
     Api, Client, ResourceExt,
@@ -13,16 +10,18 @@ use kube::{
     runtime::watcher::{self, Event},
 };
 use serde::Deserialize;
+use tokio::sync::watch::Sender;
 
 use super::{
     answers::CallError,
-    client::limited,
+    client::{limited, within},
     gang::{self, GroupSeen, Scheduler},
+    health::Watched,
     kueue::{self, WorkloadSeen},
     queues::{Owned, Queues},
     settings::KubernetesSettings,
-    watch::{self, Keeper},
-    world::{Watched, World},
+    watch::{self, Change, Keeper, listing, uid_of},
+    world::World,
 };
 
 /// How often is asked whether the cluster serves an object that it did not serve.
@@ -78,6 +77,9 @@ const PENDING: Optional = Optional {
     kind: "PendingWorkloadsSummary",
 };
 
+/// Which of an object the cluster serves, as far as is known.
+type Served = Sender<Option<ApiResource>>;
+
 /// Begins all of them.
 pub(super) fn begin(
     client: &Client,
@@ -85,64 +87,73 @@ pub(super) fn begin(
     config: &watcher::Config,
     keeper: impl Fn() -> Keeper,
 ) {
+    let [kueue, volcano, plugins, volcano_queues] =
+        [&WORKLOADS, &VOLCANO_GROUPS, &PLUGIN_GROUPS, &VOLCANO_QUEUES].map(|optional| {
+            let served = Arc::new(Served::default());
+            let (Keeper { stop, tasks, .. }, client, asked) = (keeper(), client.clone(), Arc::clone(&served));
+            let asking = async move { optional.ask(&client, &asked).await };
+            tasks.spawn(stop.run_until_cancelled_owned(asking));
+            (optional, served)
+        });
     for namespace in &settings.namespaces {
         let some = Some(namespace.clone());
         let of_jobs = config.clone().labels(kueue::JOB_UID);
-        keep(keeper(), client, &WORKLOADS, some.clone(), of_jobs, workloads(namespace.clone()));
-        for (optional, scheduler) in
-            [(&VOLCANO_GROUPS, Scheduler::Volcano), (&PLUGIN_GROUPS, Scheduler::Plugins)]
-        {
+        keep(keeper(), client, &kueue, some.clone(), of_jobs, workloads(namespace.clone()));
+        for (optional, scheduler) in [(&volcano, Scheduler::Volcano), (&plugins, Scheduler::Plugins)] {
             let take = groups(scheduler, namespace.clone());
             keep(keeper(), client, optional, some.clone(), config.clone(), take);
         }
         let (Keeper { world, stop, tasks, .. }, client, namespace) =
             (keeper(), client.clone(), namespace.clone());
-        tasks.spawn(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = positions(&client, &world, &namespace) => {}
-            }
-        });
+        let asking = async move { positions(&client, &world, &namespace).await };
+        tasks.spawn(stop.run_until_cancelled_owned(asking));
     }
-    keep(keeper(), client, &VOLCANO_QUEUES, None, config.clone(), gang_queues());
+    keep(keeper(), client, &volcano_queues, None, config.clone(), gang_queues());
 }
 
 /// Watches one kind of objects while the cluster knows it.
 fn keep(
     keeper: Keeper,
     client: &Client,
-    optional: &'static Optional,
+    (optional, served): &(&'static Optional, Arc<Served>),
     namespace: Option<String>,
     config: watcher::Config,
     mut take: impl FnMut(&World, Event<DynamicObject>) + Send + 'static,
 ) {
-    let client = client.clone();
-    keeper.tasks.clone().spawn(async move {
-        let watched = Watched::Queueing(optional.what, namespace.clone());
-        let going = async {
-            loop {
-                if let Some(resource) = optional.served(&client).await {
-                    let api = match &namespace {
-                        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-                        None => Api::all_with(client.clone(), &resource),
-                    };
-                    keeper.keep_while(&watched, &api, &config, &mut take, |ended| !ended.absent).await;
-                    tracing::info!(%watched, "they are not on the cluster any more");
-                    // An empty list: nothing that was known of it holds any more.
-                    take(&keeper.world, Event::Init);
-                    take(&keeper.world, Event::InitDone);
-                }
-                tokio::time::sleep(ASK_AGAIN).await;
-            }
-        };
-        tokio::select! {
-            () = keeper.stop.cancelled() => {}
-            () = going => {}
+    let (client, served) = (client.clone(), Arc::clone(served));
+    let watched = Watched::Queueing(optional.what, namespace.clone());
+    let (tasks, stop) = (keeper.tasks.clone(), keeper.stop.clone());
+    let going = async move {
+        let mut known = served.subscribe();
+        // It ends with `stop` only: the sender is here.
+        while let Ok(Some(resource)) = known.wait_for(Option::is_some).await.map(|known| known.clone()) {
+            let api = match &namespace {
+                Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+                None => Api::all_with(client.clone(), &resource),
+            };
+            keeper.keep_while(&watched, &api, &config, &mut take, |ended| !ended.absent).await;
+            tracing::info!(%watched, "they are not on the cluster any more");
+            served.send_replace(None);
+            // An empty list: nothing that was known of it holds any more.
+            take(&keeper.world, Event::Init);
+            take(&keeper.world, Event::InitDone);
         }
-    });
+    };
+    tasks.spawn(stop.run_until_cancelled_owned(going));
 }
 
 impl Optional {
+    /// Asks again and again for it while the cluster does not serve it: for all who watch it at once.
+    async fn ask(&self, client: &Client, served: &Served) {
+        loop {
+            let is_known = served.borrow().is_some();
+            if !is_known && let Some(resource) = self.served(client).await {
+                served.send_replace(Some(resource));
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
     /// Asks whether the cluster serves it, and in which version.
     async fn served(&self, client: &Client) -> Option<ApiResource> {
         for version in self.versions {
@@ -196,59 +207,40 @@ fn owned<T: PartialEq + 'static>(
     read: impl Fn(&DynamicObject) -> Option<(String, T)> + Send + 'static,
     over: fn(&T) -> bool,
 ) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
-    let mut listed = BTreeSet::new();
-    move |world, event| {
-        if let Event::InitApply(object) = &event {
-            listed.insert(object.uid().unwrap_or_default());
-        }
-        match event {
-            Event::Init => listed.clear(),
-            Event::InitApply(object) | Event::Apply(object) => {
-                if let Some((owner, seen)) = read(&object) {
-                    let uid = object.uid().unwrap_or_default();
-                    world.change_queues(|queues| {
-                        let memory = memory(queues);
-                        if over(&seen) {
-                            memory.remove(&owner, &uid)
-                        } else {
-                            memory.set(owner, &namespace, uid, seen)
-                        }
-                    });
-                }
+    listing(uid_of, move |world, change| {
+        let (object, is_gone) = match change {
+            Change::There(object) => (object, false),
+            Change::Gone(object) => (object, true),
+            Change::Only(listed) => {
+                return world.change_queues(|queues| memory(queues).only(&namespace, &listed));
             }
-            Event::InitDone => {
-                let listed = std::mem::take(&mut listed);
-                world.change_queues(|queues| memory(queues).only(&namespace, &listed));
+        };
+        let Some((owner, seen)) = read(&object) else { return };
+        world.change_queues(|queues| {
+            let (memory, uid) = (memory(queues), uid_of(&object));
+            if is_gone || over(&seen) {
+                memory.remove(&owner, &uid)
+            } else {
+                memory.set(owner, &namespace, uid, seen)
             }
-            Event::Delete(object) => {
-                if let Some((owner, _)) = read(&object) {
-                    let uid = object.uid().unwrap_or_default();
-                    world.change_queues(|queues| memory(queues).remove(&owner, &uid));
-                }
-            }
-        }
-    }
+        });
+    })
 }
 
 /// Nobody is told when one of these changes: the next look at an attempt shows it.
 fn gang_queues() -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
-    let mut listed = BTreeSet::new();
-    move |world, event| {
-        if let Event::InitApply(queue) = &event {
-            listed.insert(queue.name_any());
-        }
+    listing(DynamicObject::name_any, |world, change| {
         world.change_queues(|queues| {
-            match event {
-                Event::Init => listed.clear(),
-                Event::InitApply(queue) | Event::Apply(queue) => {
+            match change {
+                Change::There(queue) => {
                     queues.set_gang_queue(queue.name_any(), gang::state_of_queue(&queue));
                 }
-                Event::InitDone => queues.only_gang_queues(&std::mem::take(&mut listed)),
-                Event::Delete(queue) => queues.remove_gang_queue(&queue.name_any()),
+                Change::Gone(queue) => queues.remove_gang_queue(&queue.name_any()),
+                Change::Only(listed) => queues.only_gang_queues(&listed),
             }
             Vec::new()
         });
-    }
+    })
 }
 
 /// What Kueue answers about a queue.
@@ -281,9 +273,9 @@ async fn positions(client: &Client, world: &World, namespace: &str) {
             match places(client, namespace, queue).await {
                 Ok(places) => {
                     found.extend(places);
-                    watch::note(world, &watched, Ok(true));
+                    watch::heard(world, &watched, true);
                 }
-                Err(error) => watch::note(world, &watched, Err(watch::said(error, None))),
+                Err(error) => watch::failed(world, &watched, &watch::said(error, None)),
             }
         }
         world.change_queues(|queues| queues.set_positions(namespace, found));
@@ -301,12 +293,10 @@ async fn places(client: &Client, namespace: &str, queue: &str) -> Result<BTreeMa
         let request = http::Request::get(path)
             .body(Vec::new())
             .map_err(|why| CallError::Transport(format!("LocalQueue {queue} has no path: {why}")))?;
-        let call = limited(client.request::<Pending>(request));
-        match tokio::time::timeout(POSITIONS_WAIT, call).await {
-            Err(_) => return Err(CallError::TooLong(POSITIONS_WAIT)),
-            Ok(Err(error)) if error.is_not_found() => {}
-            Ok(Err(error)) => return Err(error),
-            Ok(Ok(pending)) => {
+        match within(POSITIONS_WAIT, client.request::<Pending>(request)).await {
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+            Ok(pending) => {
                 let place = |one: PendingWorkload| {
                     (one.metadata.name, one.position_in_cluster_queue.saturating_add(1))
                 };

@@ -25,7 +25,7 @@ use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::{Api, Client, api::LogParams};
 use tokio::{
     sync::Semaphore,
-    time::{Instant, sleep, timeout},
+    time::{Instant, MissedTickBehavior, interval, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -37,13 +37,15 @@ const FRESH: Duration = Duration::from_secs(1);
 /// Without a reader the output of a container that runs is fetched so often, as far as the budget goes. A kubelet keeps 50 MB by default,
 /// and starts a new file each 10.
 const EACH: Duration = Duration::from_secs(30);
-/// How often it is looked for containers whose output is due, where none ends.
+/// What a container prints that was told to end is fetched at once, then so often, and at once when it has ended.
+const ENDING: Duration = Duration::from_secs(5);
+/// How often it is looked for containers whose output is due, at all that there are. At those of an attempt whose pods end it is looked at
+/// once.
 const LOOK: Duration = Duration::from_secs(2);
-/// The budget: containers that run and are fetched after each look, five a second at most. All of 150 have their turn every 30 s, all of
-/// 4,000 every 13 minutes; one that prints 10 kB/s does so earlier.
+/// The budget: containers that run and are fetched after each look at all, five a second at most. All of 150 have their turn every 30 s, all
+/// of 4,000 every 13 minutes; one that prints 10 kB/s does so earlier.
 const RUNNING: usize = 10;
-/// Those that have ended or are about to, after each look. Each is fetched once, so this only keeps the end of very many from holding up
-/// the others.
+/// Those that have ended or are about to, after each look. This only keeps the end of very many from holding up the others.
 const ENDED: usize = 256;
 /// What a container is taken to print at least, bytes a second, so that a quiet one has its turn too.
 const QUIET: f64 = 50.0;
@@ -82,6 +84,8 @@ struct Fetched {
     since: Option<Instant>,
     /// How much came a second, the last time.
     bytes_per_second: f64,
+    /// It was fetched after its pod had been told to end.
+    ending: bool,
     /// It was fetched after its container had ended, so nothing more will come.
     complete: bool,
     /// The UID of the pod whose output that is: a job that was suspended gets another of the same name.
@@ -103,7 +107,8 @@ impl Fetched {
     fn due(&self, printing: &Printing, now: Instant) -> Due {
         let is_ending = printing.over || printing.ending;
         let pause = match self.failures {
-            0 if is_ending => Duration::ZERO,
+            0 if printing.over || printing.ending && !self.ending => Duration::ZERO,
+            0 if printing.ending => ENDING,
             0 => EACH,
             failures => retry_pause(failures),
         };
@@ -201,6 +206,7 @@ impl Outputs {
             tracing::warn!(task = %printing.task, replica = %printing.replica, error = error as &dyn Error, "could not fetch its output; tried again");
         }
         fetched.note(bytes, result.is_err() || is_silent, Instant::now());
+        fetched.ending = printing.ending;
         fetched.complete = printing.over && matches!(result, Ok(true));
         result.map(drop)
     }
@@ -267,31 +273,39 @@ impl Outputs {
 
     /// Fetches what is due until `stop`.
     pub(super) async fn keep_going(&self, world: &World, stop: CancellationToken) {
-        loop {
-            let round = async {
-                let due = self.due(world.printing(), Instant::now());
-                stream::iter(due)
-                    .for_each_concurrent(AT_A_TIME, async |one| drop(self.fetch(&one).await))
-                    .await;
-                tokio::select! {
-                    () = sleep(LOOK) => {}
-                    () = world.until_one_ends() => {}
-                }
-            };
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = round => {}
+        let mut look = interval(LOOK);
+        // After a round that took longer the next whole one is not made up for.
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let going = async {
+            loop {
+                let due = tokio::select! {
+                    _ = look.tick() => self.due_of_all(world.printing(), Instant::now()),
+                    tasks = world.ending() => {
+                        let printing = tasks.iter().flat_map(|task| world.printing_of(task)).collect();
+                        self.due(printing, 0, Instant::now())
+                    }
+                };
+                let fetch = async |one| drop(self.fetch_after(&one, Duration::ZERO).await);
+                stream::iter(due).for_each_concurrent(AT_A_TIME, fetch).await;
             }
-        }
+        };
+        stop.run_until_cancelled(going).await;
     }
 
-    /// Those that are fetched now, the most urgent first; forgets those that are no more.
-    fn due(&self, all: Vec<Printing>, now: Instant) -> Vec<Printing> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Those that are fetched now of all that there are; forgets those that are no more.
+    fn due_of_all(&self, all: Vec<Printing>, now: Instant) -> Vec<Printing> {
         let there: HashSet<_> = all.iter().map(|one| (&one.task, &one.replica)).collect();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(task, replica), _| there.contains(&(task, replica)));
+        drop(known);
+        self.due(all, RUNNING, now)
+    }
+
+    /// Those of them that are fetched now, the most urgent first, and at most so many that run.
+    fn due(&self, printing: Vec<Printing>, most: usize, now: Instant) -> Vec<Printing> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut ended, mut running) = (Vec::new(), Vec::new());
-        for one in all {
+        for one in printing {
             let output = known.entry((one.task.clone(), one.replica.clone())).or_default();
             // One that is being fetched is not due.
             let Ok(mut fetched) = output.0.try_lock() else { continue };
@@ -306,7 +320,7 @@ impl Outputs {
         ended.sort_by_key(|(failures, _)| *failures);
         running.sort_by(|(one, _), (other, _)| other.total_cmp(one));
         let ended = ended.into_iter().map(|(_, one)| one).take(ENDED);
-        ended.chain(running.into_iter().map(|(_, one)| one).take(RUNNING)).collect()
+        ended.chain(running.into_iter().map(|(_, one)| one).take(most)).collect()
     }
 }
 

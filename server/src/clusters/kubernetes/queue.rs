@@ -5,7 +5,8 @@ use engine::record::{NodeCounts, Queue, QueueReason};
 use super::{
     facts::{Known, Nodes, PodKnown},
     gang, kueue, names,
-    seen::{Amounts, JobSeen},
+    requests::Amounts,
+    seen::JobSeen,
 };
 
 /// What keeps the attempt from having its resources.
@@ -28,24 +29,24 @@ pub(super) fn why(job: &JobSeen, known: &Known, nodes: &Nodes) -> Queue {
         return unschedulable(job, pod, message, nodes);
     }
     if let Some((_, message)) = waits_with("SchedulingGated") {
-        return plain(QueueReason::Constraints, message);
+        return Queue::of(QueueReason::Constraints, message);
     }
     if (there.len() as u64) < u64::from(job.replicas) {
         return match &known.trouble {
-            Some(message) if is_quota(message) => plain(QueueReason::Quota, message),
-            Some(message) => plain(QueueReason::Constraints, message),
-            None if job.conditions.is_empty() => plain(
+            Some(message) if is_quota(message) => Queue::of(QueueReason::Quota, message),
+            Some(message) => Queue::of(QueueReason::Constraints, message),
+            None if job.conditions.is_empty() => Queue::of(
                 QueueReason::Constraints,
-                &format!(
+                format!(
                     "{} has not taken the job up; if that lasts, see whether it runs",
                     names::operator(job.kind)
                 ),
             ),
-            None => plain(QueueReason::Busy, &format!("{} makes its pods", names::operator(job.kind))),
+            None => Queue::of(QueueReason::Busy, format!("{} makes its pods", names::operator(job.kind))),
         };
     }
     group.and_then(gang::turn).unwrap_or_else(|| {
-        plain(
+        Queue::of(
             QueueReason::Busy,
             "the scheduler has not said anything about its pods yet; if that lasts, see whether it runs",
         )
@@ -56,23 +57,19 @@ pub(super) fn why(job: &JobSeen, known: &Known, nodes: &Nodes) -> Queue {
 fn suspended(job: &JobSeen, message: &str, known: &Known) -> Queue {
     match (&known.queued.workload, &job.queue) {
         (Some(workload), _) => kueue::why(workload, known.queued.position),
-        (None, Some(queue)) => plain(
+        (None, Some(queue)) => Queue::of(
             QueueReason::Suspended,
-            &format!(
+            format!(
                 "it is suspended until Kueue admits it in LocalQueue {queue}, and nothing is known of its Workload; if that lasts, see whether Kueue runs"
             ),
         ),
-        (None, None) => plain(QueueReason::Suspended, message),
+        (None, None) => Queue::of(QueueReason::Suspended, message),
     }
 }
 
 /// Whether an API server's refusal is about a quota, which may have room later.
 pub(super) fn is_quota(message: &str) -> bool {
     message.contains("exceeded quota")
-}
-
-pub(super) fn plain(reason: QueueReason, text: &str) -> Queue {
-    Queue::of(reason, text.to_owned())
 }
 
 /// The scheduler found no node. Its words count nodes by reason: `0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s)

@@ -13,14 +13,14 @@ use k8s_openapi::api::core::v1::{ResourceQuota, Taint, Toleration};
 use kube::ResourceExt;
 
 use super::{
+    capacity::Held,
     facts::Nodes,
-    names, quantity, queue,
-    seen::{Amounts, NodeSeen, PodSeen},
+    names, queue,
+    requests::{self, Amounts},
+    seen::NodeSeen,
     wants::{Part, Wants},
 };
 
-/// Replicas that are placed one by one; of a larger job as many are.
-const PLACED: u32 = 4_096;
 const PODS: &str = "pods";
 
 /// What a namespace's quota leaves for a job.
@@ -35,20 +35,15 @@ pub(super) fn quota(quota: &ResourceQuota, wants: &Wants) -> Finding {
         return Finding::whole(Fit::NotChecked, text);
     }
     let status = quota.status.clone().unwrap_or_default();
-    let (hard, used) = (status.hard.unwrap_or_default(), status.used.unwrap_or_default());
-    let amount = |amounts: &BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>,
-                  key: &str| {
-        amounts.get(key).and_then(|amount| quantity::parse(&amount.0))
-    };
+    let [hard, used] = [status.hard, status.used].map(|amounts| requests::amounts(amounts.as_ref()));
     let asked = asked(wants);
     let mut short = Vec::new();
-    for key in hard.keys() {
-        let Some(allowed) = amount(&hard, key) else { continue };
+    for (key, &allowed) in &hard {
         if let Some(unsaid) = unsaid(key, wants) {
             short.push(format!("it asks every container for {unsaid}, and some say none; pods are refused unless a LimitRange says it for them"));
         }
         let Some(wanted) = asked.get(plain(key)) else { continue };
-        let left = (allowed - amount(&used, key).unwrap_or(0.0)).max(0.0);
+        let left = (allowed - used.get(key).unwrap_or(&0.0)).max(0.0);
         let of = |number| shown(plain(key), number);
         if *wanted > allowed {
             short.push(format!(
@@ -85,7 +80,7 @@ fn unsaid<'a>(key: &str, wants: &'a Wants) -> Option<&'a str> {
         "memory" => "requests.memory",
         key => key,
     };
-    wants.parts.iter().find_map(|part| part.unsaid.get(key).copied())
+    wants.parts.iter().find_map(|part| part.asked.unsaid.get(key).copied())
 }
 
 /// All that a job asks a namespace for, by the keys of quotas as [`plain`] makes them.
@@ -94,10 +89,10 @@ fn asked(wants: &Wants) -> Amounts {
     for part in &wants.parts {
         let times = f64::from(part.replicas);
         *sum.entry(PODS.to_owned()).or_default() += times;
-        for (name, amount) in &part.requests {
+        for (name, amount) in &part.asked.requests {
             *sum.entry(name.clone()).or_default() += times * amount;
         }
-        for (name, amount) in &part.limits {
+        for (name, amount) in &part.asked.limits {
             *sum.entry(format!("limits.{name}")).or_default() += times * amount;
         }
     }
@@ -108,14 +103,14 @@ fn asked(wants: &Wants) -> Amounts {
 }
 
 /// Whether the nodes have room, by their size and what Holdfast's own pods on them ask for; what others use is not known here.
-pub(super) fn nodes(wants: &Wants, nodes: &Nodes, pods: &[PodSeen]) -> Vec<Finding> {
+pub(super) fn nodes(wants: &Wants, nodes: &Nodes, held: &BTreeMap<NodeName, Held>) -> Vec<Finding> {
     let never_held: Vec<_> = wants
         .parts
         .iter()
         .filter(|part| part.replicas > 0)
         .filter(|part| {
             let mut allowed = nodes.values().filter(|node| takes(node, part));
-            !allowed.any(|node| queue::holds(&node.allocatable, &part.requests))
+            !allowed.any(|node| queue::holds(&node.allocatable, &part.asked.requests))
         })
         .map(|part| {
             let allowed = nodes.values().filter(|node| takes(node, part)).count();
@@ -134,7 +129,7 @@ pub(super) fn nodes(wants: &Wants, nodes: &Nodes, pods: &[PodSeen]) -> Vec<Findi
     if !never_held.is_empty() {
         return never_held;
     }
-    let (fit, total) = placed(wants, nodes, pods);
+    let (fit, total) = placed(wants, nodes, held);
     let finding = if fit == total {
         let all =
             if total == 1 { "The replica fits".to_owned() } else { format!("All {total} replicas fit") };
@@ -152,29 +147,26 @@ fn fits(total: u32) -> String {
 }
 
 /// How many replicas find a place now, each on the first node that has one, and how many there are.
-fn placed(wants: &Wants, nodes: &Nodes, pods: &[PodSeen]) -> (u32, u32) {
-    let mut free: BTreeMap<&NodeName, Amounts> = nodes
-        .iter()
-        .filter(|(_, node)| node.ready && !node.cordoned)
-        .map(|(name, node)| (name, node.allocatable.clone()))
+fn placed(wants: &Wants, nodes: &Nodes, held: &BTreeMap<NodeName, Held>) -> (u32, u32) {
+    let open = nodes.iter().filter(|(_, node)| node.ready && !node.cordoned);
+    let mut free: Vec<_> = open
+        .map(|(name, node)| {
+            let mut free = node.allocatable.clone();
+            held.get(name).into_iter().for_each(|held| take(&mut free, &held.requests, held.pods));
+            (node, free)
+        })
         .collect();
-    for pod in pods {
-        if let Some(free) = pod.node.as_ref().and_then(|node| free.get_mut(node)) {
-            take(free, &pod.requests);
-        }
-    }
-    let (mut fit, mut total) = (0, 0_u32);
+    let (mut fit, mut total) = (0_u32, 0_u32);
     for part in &wants.parts {
-        total = total.saturating_add(part.replicas);
-        for _ in 0..part.replicas.min(PLACED) {
-            let place = free.iter_mut().find(|(name, free)| {
-                nodes.get(**name).is_some_and(|node| takes(node, part)) && has_room(free, &part.requests)
-            });
-            // Those after it are alike.
-            let Some((_, free)) = place else { break };
-            take(free, &part.requests);
-            fit += 1;
+        let mut left = part.replicas;
+        for (_, free) in free.iter_mut().filter(|(node, _)| takes(node, part)) {
+            while left > 0 && has_room(free, &part.asked.requests) {
+                take(free, &part.asked.requests, 1.0);
+                left -= 1;
+            }
         }
+        total = total.saturating_add(part.replicas);
+        fit = fit.saturating_add(part.replicas - left);
     }
     (fit, total)
 }
@@ -183,14 +175,14 @@ fn has_room(free: &Amounts, requests: &Amounts) -> bool {
     queue::holds(free, requests) && free.get(PODS).is_none_or(|pods| *pods >= 1.0)
 }
 
-fn take(free: &mut Amounts, requests: &Amounts) {
+fn take(free: &mut Amounts, requests: &Amounts, pods: f64) {
     for (name, amount) in requests {
         if let Some(free) = free.get_mut(name) {
             *free -= amount;
         }
     }
-    if let Some(pods) = free.get_mut(PODS) {
-        *pods -= 1.0;
+    if let Some(free) = free.get_mut(PODS) {
+        *free -= pods;
     }
 }
 
@@ -217,8 +209,12 @@ fn bears(toleration: &Toleration, taint: &Taint) -> bool {
 
 /// What a part's pod asks for, in words.
 fn amounts(part: &Part) -> String {
-    let asked: Vec<_> =
-        part.requests.iter().map(|(name, amount)| format!("{} of {name}", shown(name, *amount))).collect();
+    let asked: Vec<_> = part
+        .asked
+        .requests
+        .iter()
+        .map(|(name, amount)| format!("{} of {name}", shown(name, *amount)))
+        .collect();
     let asked: Vec<_> = asked.iter().map(String::as_str).collect();
     if asked.is_empty() { "nothing".to_owned() } else { words::list(&asked) }
 }

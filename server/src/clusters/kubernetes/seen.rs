@@ -15,7 +15,8 @@ use serde::Deserialize;
 use super::{
     kueue,
     names::{self, CONTAINER, RAY_CONTAINER},
-    quantity, ray,
+    ray,
+    requests::{self, Amounts, Asked},
 };
 
 /// Longest message that is kept of each object.
@@ -23,9 +24,6 @@ const MESSAGE_CHARS: usize = 1_000;
 
 /// Reasons of events about pods whose containers cannot be made yet; nothing in the pod's status says so.
 pub(super) const START_TROUBLES: [&str; 3] = ["FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"];
-
-/// Amounts by resource name.
-pub(super) type Amounts = BTreeMap<String, f64>;
 
 /// A job object.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +42,8 @@ pub(super) struct JobSeen {
     pub driver: Option<ReplicaStatus>,
     /// The driver of a RayJob was given to its cluster.
     pub submitted: bool,
+    /// Somebody deleted it; it stays until its pods are gone.
+    pub deleting: bool,
     /// What events about its pods are about: the UID of a PyTorchJob, the name of a RayJob's cluster.
     pub events_of: String,
     /// The LocalQueue of Kueue that it names.
@@ -68,6 +68,7 @@ impl JobSeen {
             conditions: BTreeMap::new(),
             driver: None,
             submitted: false,
+            deleting: object.metadata.deletion_timestamp.is_some(),
             events_of: String::new(),
             queue: object.labels().get(kueue::QUEUE).cloned(),
         };
@@ -277,7 +278,7 @@ impl PodSeen {
                 .unwrap_or(ContainerSeen::Unknown),
             container: container_name.to_owned(),
             init: inits.map(|status| (status.name.clone(), container(status))).collect(),
-            requests: spec.map(requests).unwrap_or_default(),
+            requests: spec.map(|spec| Asked::of(spec).requests).unwrap_or_default(),
         })
     }
 
@@ -351,17 +352,6 @@ fn container(status: &ContainerStatus) -> ContainerSeen {
     }
 }
 
-fn requests(spec: &core::PodSpec) -> Amounts {
-    let mut sum = Amounts::new();
-    for container in &spec.containers {
-        let Some(resources) = &container.resources else { continue };
-        for (name, amount) in resources.requests.iter().flatten() {
-            *sum.entry(name.clone()).or_default() += quantity::parse(&amount.0).unwrap_or(0.0);
-        }
-    }
-    sum
-}
-
 /// A node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NodeSeen {
@@ -393,12 +383,6 @@ impl NodeSeen {
                     "node.kubernetes.io/unreachable" | "node.kubernetes.io/not-ready"
                 )
         });
-        let amounts = status.and_then(|status| status.allocatable.as_ref());
-        let allocatable = amounts
-            .into_iter()
-            .flatten()
-            .filter_map(|(name, amount)| Some((name.clone(), quantity::parse(&amount.0)?)))
-            .collect();
         Some((
             name,
             Self {
@@ -408,7 +392,7 @@ impl NodeSeen {
                 cordoned: node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false),
                 labels: node.labels().clone(),
                 taints: taints.cloned().unwrap_or_default(),
-                allocatable,
+                allocatable: requests::amounts(status.and_then(|status| status.allocatable.as_ref())),
             },
         ))
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use engine::job::{ClusterTrouble, JobKind};
 
-use super::{names, settings::KubernetesSettings, world::Watched};
+use super::{health::Watched, names, settings::KubernetesSettings};
 
 /// What a cluster cannot do. One that is out of reach says nothing else; what fails in all namespaces alike is said once.
 pub(super) fn of(failing: Vec<(Watched, String)>, settings: &KubernetesSettings) -> Vec<ClusterTrouble> {

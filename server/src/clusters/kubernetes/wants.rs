@@ -9,14 +9,11 @@ use engine::{
     ids::{JobId, TaskId},
     job::{Finding, Fit, JobKind, JobSpec, VolumeSource},
 };
-use k8s_openapi::{
-    api::core::v1::{Container, PodSpec},
-    apimachinery::pkg::api::resource::Quantity,
-};
+use k8s_openapi::api::core::v1::{Container, PodSpec, Volume};
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{kueue::QUEUE, manifest, names, quantity, ray, seen::Amounts, settings::KubernetesSettings};
+use super::{kueue::QUEUE, manifest, names, ray, requests::Asked, settings::KubernetesSettings};
 use crate::clusters::Order;
 
 /// Objects that are looked for. A job that names more is not wrong; the rest is not looked for.
@@ -63,10 +60,7 @@ pub(super) struct Part {
     /// `master`, `worker`, `head`; of several groups of workers also which.
     pub name: String,
     pub replicas: u32,
-    pub requests: Amounts,
-    pub limits: Amounts,
-    /// Requests and limits that some container leaves to the namespace.
-    pub unsaid: BTreeSet<&'static str>,
+    pub asked: Asked,
     pub pod: PodSpec,
 }
 
@@ -79,6 +73,17 @@ pub(super) struct Wants {
     /// Secrets that it names.
     pub secrets: BTreeSet<String>,
     pub parts: Vec<Part>,
+}
+
+impl Wants {
+    /// Replicas that mount a claim.
+    pub(super) fn replicas_with_claim(&self, name: &str) -> u32 {
+        let is_it = |volume: &Volume| {
+            volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.claim_name == name)
+        };
+        let mounts = |part: &&Part| part.pod.volumes.iter().flatten().any(is_it);
+        self.parts.iter().filter(mounts).map(|part| part.replicas).fold(0, u32::saturating_add)
+    }
 }
 
 /// What a job needs, or the finding that nothing more can be found.
@@ -232,8 +237,7 @@ impl Reader<'_> {
             self.name(Kind::PriorityClass, class, field);
         }
         self.secrets.extend(pod.image_pull_secrets.iter().flatten().map(|secret| secret.name.clone()));
-        let (requests, limits, unsaid) = amounts(&pod);
-        Part { name, replicas, requests, limits, unsaid, pod }
+        Part { name, replicas, asked: Asked::of(&pod), pod }
     }
 
     fn volumes(&mut self, path: &str, pod: &PodSpec) {
@@ -278,59 +282,6 @@ impl Reader<'_> {
             }
             self.secrets.extend(from.secret_ref.iter().map(|secret| secret.name.clone()));
         }
-    }
-}
-
-/// What a pod asks for, what it may use, and what some container of it leaves unsaid. What runs before the program has its own time, so
-/// the larger counts; a sidecar among that runs on.
-fn amounts(pod: &PodSpec) -> (Amounts, Amounts, BTreeSet<&'static str>) {
-    let (mut requests, mut limits, mut unsaid) = (Amounts::new(), Amounts::new(), BTreeSet::new());
-    let inits = pod.init_containers.iter().flatten();
-    let (sidecars, before): (Vec<_>, Vec<_>) =
-        inits.partition(|one| one.restart_policy.as_deref() == Some("Always"));
-    for container in pod.containers.iter().chain(sidecars) {
-        let (wanted, allowed) = of_container(container, &mut unsaid);
-        add(&mut requests, wanted);
-        add(&mut limits, allowed);
-    }
-    for container in before {
-        let (wanted, allowed) = of_container(container, &mut unsaid);
-        raise(&mut requests, wanted);
-        raise(&mut limits, allowed);
-    }
-    (requests, limits, unsaid)
-}
-
-fn of_container(container: &Container, unsaid: &mut BTreeSet<&'static str>) -> (Amounts, Amounts) {
-    let read = |amounts: Option<&BTreeMap<String, Quantity>>| -> Amounts {
-        let amounts = amounts.into_iter().flatten();
-        amounts.filter_map(|(name, amount)| Some((name.clone(), quantity::parse(&amount.0)?))).collect()
-    };
-    let resources = container.resources.as_ref();
-    let limits = read(resources.and_then(|resources| resources.limits.as_ref()));
-    // What is limited and not asked for is asked for as far as it is limited.
-    let mut requests = limits.clone();
-    requests.extend(read(resources.and_then(|resources| resources.requests.as_ref())));
-    for (amounts, names) in
-        [(&requests, ["requests.cpu", "requests.memory"]), (&limits, ["limits.cpu", "limits.memory"])]
-    {
-        let missing =
-            ["cpu", "memory"].into_iter().zip(names).filter(|(name, _)| !amounts.contains_key(*name));
-        unsaid.extend(missing.map(|(_, name)| name));
-    }
-    (requests, limits)
-}
-
-fn add(sum: &mut Amounts, more: Amounts) {
-    for (name, amount) in more {
-        *sum.entry(name).or_default() += amount;
-    }
-}
-
-fn raise(sum: &mut Amounts, other: Amounts) {
-    for (name, amount) in other {
-        let sum = sum.entry(name).or_default();
-        *sum = sum.max(amount);
     }
 }
 

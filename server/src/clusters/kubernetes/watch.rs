@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, fmt::Debug, pin::pin, sync::Arc, time::Duration};
 
-use engine::{ids::NodeName, job::JobKind};
+use engine::job::JobKind;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Event as CoreEvent, Node, Pod};
 use kube::{
@@ -24,29 +24,33 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     answers::{self, CallError},
     client::limited,
+    health::{FAILING, Watched},
     names, optional,
     seen::{self, JobSeen, NodeSeen, PodSeen},
     settings::KubernetesSettings,
-    world::{FAILING, Watched, World},
+    world::World,
 };
 use crate::clock;
 
 /// Objects in a page of a list: a few megabytes, so that neither side holds a whole cluster's pods at once.
 const PAGE: u32 = 500;
-/// Lists that are read at a time. Those of one namespace, five and the nodes, need not wait for each other.
+/// Lists of jobs, pods and nodes that are read at a time: those of two namespaces need not wait for each other.
 const LISTS: usize = 8;
-/// Lists of what nothing waits for that are read at a time, beside the others: whoever serves them may be slow by himself.
+/// Lists of what nothing waits for, events and queueing systems, that are read at a time, beside the others: whoever serves or keeps them
+/// may be slow by himself.
 const OPTIONAL_LISTS: usize = 4;
 /// The first pause after a failure; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause: a cluster that comes back is seen within this time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How long a list may take.
+/// How long a list may take. One that was late has twice the time from then on, up to [`LONGEST_LIST`]: it may be large rather than stuck.
 const LIST: Duration = Duration::from_secs(60);
+/// How long a list may take at most.
+const LONGEST_LIST: Duration = Duration::from_secs(240);
 /// How long one request of a watch may last before the next is made, seconds: a connection that died without a word is found by then.
 const REQUEST_SECONDS: u32 = 60;
-/// How long at most until a watch begins again from a full list though nothing failed. So whatever it may have missed, or whatever it hangs in, is
-/// over after this time.
+/// How long after its list a watch begins again from a full list at most, though nothing failed. So whatever it may have missed, or
+/// whatever it hangs in, is over after this time.
 const RELIST: Duration = Duration::from_secs(600);
 /// How often the API server is asked whether it is there: a watch alone cannot tell silence from quiet.
 const PROBE: Duration = Duration::from_secs(5);
@@ -59,7 +63,7 @@ pub(super) fn begin(
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) {
-    tasks.spawn(probe(client.clone(), Arc::clone(world), stop.clone()));
+    tasks.spawn(stop.clone().run_until_cancelled_owned(probe(client.clone(), Arc::clone(world))));
     let any = watcher::Config::default().timeout(REQUEST_SECONDS).page_size(PAGE);
     let ours = any.clone().labels(&names::of_cluster(settings));
     let [lists, optional_lists] = [LISTS, OPTIONAL_LISTS].map(|room| Arc::new(Semaphore::new(room)));
@@ -69,8 +73,8 @@ pub(super) fn begin(
         tasks: tasks.clone(),
         lists: Arc::clone(lists),
     };
-    let keeper = || keeper_of(&lists);
-    optional::begin(client, settings, &any, || keeper_of(&optional_lists));
+    let (keeper, optional_keeper) = (|| keeper_of(&lists), || keeper_of(&optional_lists));
+    optional::begin(client, settings, &any, optional_keeper);
     for namespace in &settings.namespaces {
         for kind in names::KINDS {
             let api = Api::namespaced_with(client.clone(), namespace, &names::resource(kind));
@@ -83,7 +87,7 @@ pub(super) fn begin(
             };
             let api = Api::namespaced(client.clone(), namespace);
             let watched = Watched::Events(kind, namespace.clone());
-            keeper().keep(watched, api, any.clone().fields(about), events);
+            optional_keeper().keep(watched, api, any.clone().fields(about), events);
         }
         let api = Api::namespaced(client.clone(), namespace);
         keeper().keep(Watched::Pods(namespace.clone()), api, ours.clone(), pods(namespace.clone()));
@@ -91,113 +95,108 @@ pub(super) fn begin(
             let api = Api::namespaced(client.clone(), namespace);
             let about = format!("involvedObject.kind=Pod,reason={reason}");
             let watched = Watched::PodEvents(reason, namespace.clone());
-            keeper().keep(watched, api, any.clone().fields(&about), pod_events);
+            optional_keeper().keep(watched, api, any.clone().fields(&about), pod_events);
         }
     }
     keeper().keep(Watched::Nodes, Api::all(client.clone()), any, nodes());
 }
 
 /// Asks again and again whether the API server is there.
-async fn probe(client: Client, world: Arc<World>, stop: CancellationToken) {
+async fn probe(client: Client, world: Arc<World>) {
     loop {
-        let asked = async {
-            let answer = limited(client.apiserver_version()).await;
-            note(&world, &Watched::Server, answer.map(|_| true).map_err(|error| said(error, None)));
-            tokio::time::sleep(PROBE).await;
-        };
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = asked => {}
+        match limited(client.apiserver_version()).await {
+            Ok(_) => heard(&world, &Watched::Server, true),
+            Err(error) => failed(&world, &Watched::Server, &said(error, None)),
         }
+        tokio::time::sleep(PROBE).await;
     }
 }
 
-/// Notes how a watch does; a failure and its end are said aloud once.
-pub(super) fn note(world: &World, watched: &Watched, outcome: Result<bool, String>) {
-    note_since(world, watched, outcome, Instant::now());
+/// Notes that a watch brought something; `complete` at the end of a full list. That it works again is said aloud.
+pub(super) fn heard(world: &World, watched: &Watched, complete: bool) {
+    if world.health.heard(watched, complete) {
+        tracing::info!(%watched, "watched again");
+    }
+}
+
+/// Notes that a watch fails; new words are said aloud.
+pub(super) fn failed(world: &World, watched: &Watched, words: &str) {
+    failed_since(world, watched, words, Instant::now());
 }
 
 /// The same of a failure that has lasted since then.
-fn note_since(world: &World, watched: &Watched, outcome: Result<bool, String>, since: Instant) {
-    match outcome {
-        Ok(complete) => {
-            if world.heard(watched, complete) {
-                tracing::info!(%watched, "watched again");
-            }
-        }
-        Err(words) if world.failed(watched, &words, since) => {
-            if matches!(watched, Watched::Jobs(JobKind::RayJob, _)) {
-                // Many clusters have no KubeRay and need none.
-                tracing::info!(%watched, error = words, "no RayJob can be run here for now; it is tried again");
-                return;
-            }
-            tracing::warn!(%watched, error = words, "a watch failed; it is tried again");
-        }
-        Err(words) => tracing::debug!(%watched, error = words, "a watch failed again"),
+fn failed_since(world: &World, watched: &Watched, words: &str, since: Instant) {
+    if world.health.failed(watched, words, since) {
+        tracing::warn!(%watched, error = words, "a watch failed; it is tried again");
+    } else {
+        tracing::debug!(%watched, error = words, "a watch failed again");
     }
 }
 
-fn jobs(kind: JobKind, namespace: String) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
+/// What a watch tells of objects, each known by a key.
+pub(super) enum Change<K> {
+    There(K),
+    Gone(K),
+    /// A full list has ended: whatever has none of these keys is gone.
+    Only(BTreeSet<String>),
+}
+
+/// Takes what a watch brings as changes.
+pub(super) fn listing<K: 'static>(
+    key: fn(&K) -> String,
+    mut take: impl FnMut(&World, Change<K>) + Send + 'static,
+) -> impl FnMut(&World, Event<K>) + Send + 'static {
     let mut listed = BTreeSet::new();
-    let seen = move |object: &DynamicObject| JobSeen::of(kind, object);
     move |world, event| match event {
         Event::Init => listed.clear(),
         Event::InitApply(object) => {
-            listed.insert(object.uid().unwrap_or_default());
-            seen(&object).into_iter().for_each(|job| world.set_job(job));
+            listed.insert(key(&object));
+            take(world, Change::There(object));
         }
-        Event::InitDone => world.only_jobs(kind, &namespace, &std::mem::take(&mut listed)),
-        Event::Apply(object) => seen(&object).into_iter().for_each(|job| world.set_job(job)),
-        Event::Delete(object) => {
-            seen(&object).into_iter().for_each(|job| world.remove_job(&job.task, &job.uid));
-        }
+        Event::InitDone => take(world, Change::Only(std::mem::take(&mut listed))),
+        Event::Apply(object) => take(world, Change::There(object)),
+        Event::Delete(object) => take(world, Change::Gone(object)),
     }
+}
+
+/// The UID of an object, by which it is told from another of its name.
+pub(super) fn uid_of<K: Resource>(object: &K) -> String {
+    object.uid().unwrap_or_default()
+}
+
+fn jobs(kind: JobKind, namespace: String) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
+    let seen = move |object: DynamicObject| JobSeen::of(kind, &object).into_iter();
+    listing(uid_of, move |world, change| match change {
+        Change::There(object) => seen(object).for_each(|job| world.set_job(job)),
+        Change::Gone(object) => seen(object).for_each(|job| world.remove_job(&job.task, &job.uid)),
+        Change::Only(listed) => world.only_jobs(kind, &namespace, &listed),
+    })
 }
 
 fn pods(namespace: String) -> impl FnMut(&World, Event<Pod>) + Send + 'static {
-    let mut listed = BTreeSet::new();
-    let set = {
-        let namespace = namespace.clone();
-        move |world: &World, pod: &Pod| {
-            if let Some(seen) = PodSeen::of(pod) {
-                world.set_pod(&namespace, seen, Instant::now());
-            }
+    listing(uid_of, move |world, change| {
+        let (pod, is_gone) = match change {
+            Change::There(pod) => (pod, false),
+            Change::Gone(pod) => (pod, true),
+            Change::Only(listed) => return world.only_pods(&namespace, &listed),
+        };
+        let Some(seen) = PodSeen::of(&pod) else { return };
+        let (task, uid) = (seen.task.clone(), seen.uid.clone());
+        // Its last words may be in the very event that says it is gone.
+        world.set_pod(&namespace, seen, Instant::now());
+        if is_gone {
+            world.remove_pod(&task, &uid);
         }
-    };
-    move |world, event| match event {
-        Event::Init => listed.clear(),
-        Event::InitApply(pod) => {
-            listed.insert(pod.uid().unwrap_or_default());
-            set(world, &pod);
-        }
-        Event::InitDone => world.only_pods(&namespace, &std::mem::take(&mut listed)),
-        Event::Apply(pod) => set(world, &pod),
-        Event::Delete(pod) => {
-            // Its last words may be in the very event that says it is gone.
-            set(world, &pod);
-            if let Some(seen) = PodSeen::of(&pod) {
-                world.remove_pod(&seen.task, &seen.uid);
-            }
-        }
-    }
+    })
 }
 
 fn nodes() -> impl FnMut(&World, Event<Node>) + Send + 'static {
-    let mut listed = BTreeSet::<NodeName>::new();
-    move |world, event| match event {
-        Event::Init => listed.clear(),
-        Event::InitApply(node) => {
-            if let Some((name, seen)) = NodeSeen::of(&node) {
-                listed.insert(name.clone());
-                world.set_node(name, seen);
-            }
-        }
-        Event::InitDone => world.only_nodes(&std::mem::take(&mut listed)),
-        Event::Apply(node) => {
-            NodeSeen::of(&node).into_iter().for_each(|(name, seen)| world.set_node(name, seen))
-        }
-        Event::Delete(node) => NodeSeen::of(&node).into_iter().for_each(|(name, _)| world.remove_node(&name)),
-    }
+    let seen = |node: Node| NodeSeen::of(&node).into_iter();
+    listing(Node::name_any, move |world, change| match change {
+        Change::There(node) => seen(node).for_each(|(name, seen)| world.set_node(name, seen)),
+        Change::Gone(node) => seen(node).for_each(|(name, _)| world.remove_node(&name)),
+        Change::Only(listed) => world.only_nodes(&listed),
+    })
 }
 
 fn events(world: &World, event: Event<CoreEvent>) {
@@ -226,9 +225,12 @@ pub(super) struct Keeper {
 }
 
 /// How following a watch ended.
+#[derive(Default)]
 pub(super) struct Followed {
     /// There was a full list.
     pub synced: bool,
+    /// The list was given up.
+    late: bool,
     /// The cluster does not know such objects.
     pub absent: bool,
 }
@@ -243,13 +245,9 @@ impl Keeper {
     ) where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
-        self.tasks.clone().spawn(async move {
-            let going = async { self.keep_while(&watched, &api, &config, &mut take, |_| true).await };
-            tokio::select! {
-                () = self.stop.cancelled() => {}
-                () = going => {}
-            }
-        });
+        let (tasks, stop) = (self.tasks.clone(), self.stop.clone());
+        let going = async move { self.keep_while(&watched, &api, &config, &mut take, |_| true).await };
+        tasks.spawn(stop.run_until_cancelled_owned(going));
     }
 
     /// Follows a watch again and again, as long as `wanted` says so of how it ended.
@@ -263,11 +261,14 @@ impl Keeper {
     ) where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut list) = (FIRST_PAUSE, LIST);
         loop {
-            let followed = self.follow(watched, watcher(api.clone(), config.clone()), take, LIST).await;
+            let followed = self.follow(watched, watcher(api.clone(), config.clone()), take, list).await;
             if !wanted(&followed) {
                 return;
+            }
+            if followed.late {
+                list = (list * 2).min(LONGEST_LIST);
             }
             pause = if followed.synced { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
             tokio::time::sleep(clock::spread(pause)).await;
@@ -275,15 +276,15 @@ impl Keeper {
     }
 
     /// Room for a list. Nothing is seen of what waits longer for it than a watch may fail, so that counts as a failure.
-    async fn room(&self, watched: &Watched, patience: Duration) -> Option<SemaphorePermit<'_>> {
+    async fn room(&self, watched: &Watched) -> Option<SemaphorePermit<'_>> {
         let began = Instant::now();
         let mut room = pin!(self.lists.acquire());
         // The semaphore is never closed.
-        match tokio::time::timeout(patience, &mut room).await {
+        match tokio::time::timeout(FAILING, &mut room).await {
             Ok(room) => room.ok(),
             Err(_) => {
-                let words = "other lists have not ended that are read before this one".to_owned();
-                note_since(&self.world, watched, Err(words), began);
+                let words = "other lists have not ended that are read before this one";
+                failed_since(&self.world, watched, words, began);
                 room.await.ok()
             }
         }
@@ -298,41 +299,49 @@ impl Keeper {
         list: Duration,
     ) -> Followed {
         let mut events = pin!(events);
-        let mut synced = false;
-        let ended = |synced| Followed { synced, absent: false };
+        let mut followed = Followed::default();
         // Given back with the end of the list.
-        let mut room = self.room(watched, FAILING).await;
-        let mut relist = pin!(tokio::time::sleep(clock::spread(RELIST)));
+        let mut room = self.room(watched).await;
         // Of the whole list: one that goes on for ever is none.
-        let mut late = pin!(tokio::time::sleep(list));
+        let mut end = pin!(tokio::time::sleep(list));
         loop {
             let event = tokio::select! {
                 event = events.next() => event,
-                () = &mut relist => return ended(synced),
-                () = &mut late, if !synced => {
-                    let words = format!("no list came within {} s", list.as_secs());
-                    note(&self.world, watched, Err(words));
-                    return ended(synced);
+                () = &mut end => {
+                    followed.late = !followed.synced;
+                    if followed.late {
+                        failed(&self.world, watched, &format!("no list came within {} s", list.as_secs()));
+                    }
+                    return followed;
                 }
             };
             match event {
                 Some(Ok(event)) => {
                     let complete = matches!(event, Event::InitDone);
-                    synced |= complete;
                     if complete {
+                        followed.synced = true;
                         drop(room.take());
+                        end.as_mut().reset(Instant::now() + clock::spread(RELIST));
                     }
                     take(&self.world, event);
-                    note(&self.world, watched, Ok(complete));
+                    heard(&self.world, watched, complete);
                 }
                 Some(Err(error)) => {
-                    let absent = is_absent(&error);
-                    if !(absent && matches!(watched, Watched::Queueing(..))) {
-                        note(&self.world, watched, Err(words(error, watched)));
+                    followed.absent = is_absent(&error);
+                    let words = words(error, watched);
+                    match watched {
+                        Watched::Queueing(..) if followed.absent => {}
+                        // Many clusters have no KubeRay and need none.
+                        Watched::Jobs(JobKind::RayJob, _) if followed.absent => {
+                            if self.world.health.failed(watched, &words, Instant::now()) {
+                                tracing::info!(%watched, error = words, "no RayJob can be run here for now; it is tried again");
+                            }
+                        }
+                        _ => failed(&self.world, watched, &words),
                     }
-                    return Followed { synced, absent };
+                    return followed;
                 }
-                None => return ended(synced),
+                None => return followed,
             }
         }
     }

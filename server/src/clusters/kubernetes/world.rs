@@ -1,10 +1,10 @@
-//! What the watches have shown so far, and how well they do. Filled by [`super::watch`], read by the cluster's observations.
+//! What the watches have shown so far. Filled by [`super::watch`], read by the cluster's observations.
 //!
 //! The last state of each pod is kept when the pod goes, until its attempt is gone: a preempted pod vanishes within seconds, and
 //! nothing else says what became of it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -19,14 +19,15 @@ use tokio::{
 };
 
 use super::{
+    capacity::{self, Held},
+    events::Place,
     facts::{Known, Nodes, PodKnown},
+    health::{Health, Watched},
     names,
     queues::Queues,
     seen::{ContainerSeen, JobSeen, NodeSeen, PodSeen, Said},
 };
 
-/// A watch that has been failing for so long makes its cluster out of reach; shorter gaps are an API server that is restarted.
-pub(super) const FAILING: Duration = Duration::from_secs(15);
 /// Pods of one attempt that are remembered: as many as it has replicas at most, and as many that were made again.
 const PODS: usize = 2_048;
 /// Troubles that are remembered of jobs that are not known yet. Other people's jobs have troubles too, and are never known.
@@ -36,61 +37,8 @@ const EARLY_TROUBLES: usize = 1_024;
 const SAID_AGAIN: Duration = Duration::from_secs(150);
 /// Pods for which a kubelet's trouble is remembered.
 const TROUBLES: usize = 4_096;
-
-/// What is watched.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Watched {
-    /// Whether the API server answers at all.
-    Server,
-    /// Job objects of a kind in a namespace. Only jobs of that kind wait for this watch.
-    Jobs(JobKind, String),
-    /// Pods of a namespace.
-    Pods(String),
-    /// Events of a namespace about a kind of jobs. Only words come from them, so nothing waits for this watch.
-    Events(JobKind, String),
-    /// Events of a namespace about pods, with this reason. Likewise.
-    PodEvents(&'static str, String),
-    /// The nodes. Likewise.
-    Nodes,
-    /// Objects of a queueing system, of a namespace or of the cluster. Likewise; many clusters have none.
-    Queueing(&'static str, Option<String>),
-}
-
-impl std::fmt::Display for Watched {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Server => f.write_str("API server"),
-            Self::Jobs(kind, namespace) => {
-                write!(f, "{}s of namespace {namespace}", names::resource(*kind).kind)
-            }
-            Self::Pods(namespace) => write!(f, "pods of namespace {namespace}"),
-            Self::Events(kind, namespace) => {
-                write!(f, "events about {}s of namespace {namespace}", names::resource(*kind).kind)
-            }
-            Self::PodEvents(reason, namespace) => write!(f, "events {reason} of namespace {namespace}"),
-            Self::Nodes => f.write_str("nodes"),
-            Self::Queueing(what, Some(namespace)) => write!(f, "{what} of namespace {namespace}"),
-            Self::Queueing(what, None) => f.write_str(what),
-        }
-    }
-}
-
-/// How a watch does.
-#[derive(Clone, Debug, Default)]
-struct Health {
-    /// There was a full list.
-    synced: bool,
-    /// Since when it fails, and how.
-    failing: Option<(Instant, String)>,
-}
-
-impl Health {
-    /// How it fails, once that is no short gap: before the first full list there is nothing to bridge one with.
-    fn failing(&self, now: Instant) -> Option<&str> {
-        let (since, words) = self.failing.as_ref()?;
-        (!self.synced || now.duration_since(*since) >= FAILING).then_some(words)
-    }
-}
+/// Attempts whose place is remembered after their object is gone: what is told of them last comes about then.
+const PLACES: usize = 4_096;
 
 #[derive(Clone, Debug)]
 struct PodEntry {
@@ -130,8 +78,29 @@ struct State {
     early: BTreeMap<String, String>,
     /// What kubelets say of making the containers of pods, by their UID.
     making: BTreeMap<String, Making>,
+    /// Attempts with pods that end or are about to, until somebody looks at them.
+    ending: BTreeSet<TaskId>,
     queues: Queues,
-    health: BTreeMap<Watched, Health>,
+    places: Places,
+}
+
+/// Where objects are that no watch shows: those that went last.
+#[derive(Default)]
+struct Places {
+    of: BTreeMap<TaskId, Place>,
+    /// The oldest first.
+    order: VecDeque<TaskId>,
+}
+
+impl Places {
+    fn set(&mut self, task: &TaskId, place: Place) {
+        if self.of.insert(task.clone(), place).is_none() {
+            self.order.push_back(task.clone());
+        }
+        if self.order.len() > PLACES {
+            self.order.pop_front().iter().for_each(|oldest| drop(self.of.remove(oldest)));
+        }
+    }
 }
 
 /// A replica whose container has printed, or may have.
@@ -159,14 +128,15 @@ impl Printing {
 
 /// What is known of one cluster.
 pub(super) struct World {
+    pub health: Health,
     state: Mutex<State>,
     hint: mpsc::Sender<TaskId>,
-    ending: Notify,
+    ends: Notify,
 }
 
 impl World {
     pub(super) fn new(hint: mpsc::Sender<TaskId>) -> Self {
-        Self { state: Mutex::default(), hint, ending: Notify::new() }
+        Self { health: Health::default(), state: Mutex::default(), hint, ends: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -174,90 +144,34 @@ impl World {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hint(&self, task: &TaskId) {
+    /// Says that an attempt may have changed.
+    pub(super) fn hint(&self, task: &TaskId) {
         if self.hint.try_send(task.clone()).is_err() {
             tracing::debug!(%task, "no room for a hint; the driver looks by itself");
         }
     }
 
-    /// Says that an attempt may have changed.
-    pub(super) fn changed(&self, task: &TaskId) {
-        self.hint(task);
-    }
-
-    /// A watch brought something; `complete` at the end of a full list. Answers whether it had been failing.
-    pub(super) fn heard(&self, watched: &Watched, complete: bool) -> bool {
-        let mut state = self.state();
-        let health = state.health.entry(watched.clone()).or_default();
-        health.synced |= complete;
-        // What comes during a list does not yet show that the list will be whole.
-        let was_failing = health.failing.is_some() && complete;
-        if was_failing {
-            health.failing = None;
-        }
-        was_failing
-    }
-
-    /// A watch failed. Answers whether these are new words.
-    pub(super) fn failed(&self, watched: &Watched, words: &str, now: Instant) -> bool {
-        let mut state = self.state();
-        let health = state.health.entry(watched.clone()).or_default();
-        let is_news = health.failing.as_ref().is_none_or(|(_, known)| known != words);
-        let since = health.failing.as_ref().map_or(now, |(since, _)| *since);
-        health.failing = Some((since, words.to_owned()));
-        is_news
-    }
-
-    /// Whether the first lists of these namespaces are still on their way, and nothing has gone wrong yet.
-    pub(super) fn is_beginning(&self, kind: JobKind, namespaces: &[String]) -> bool {
+    /// Whether something of an attempt is there, or is remembered as the attempt is not gone yet.
+    pub(super) fn is_there(&self, task: &TaskId) -> bool {
         let state = self.state();
-        needed(kind, namespaces).any(|watched| {
-            let health = state.health.get(&watched);
-            health.is_none_or(|health| !health.synced && health.failing.is_none())
-        })
-    }
-
-    /// Why nothing may be concluded from what is known of a kind of jobs in these namespaces; none where it may.
-    pub(super) fn blind(&self, kind: JobKind, namespaces: &[String], now: Instant) -> Option<String> {
-        let state = self.state();
-        needed(kind, namespaces).find_map(|watched| state.blind(&watched, now))
-    }
-
-    /// What fails now, and how. A watch that only begins is not among it.
-    pub(super) fn failing(&self, now: Instant) -> Vec<(Watched, String)> {
-        let state = self.state();
-        let failing =
-            state.health.iter().filter_map(|(watched, health)| Some((watched, health.failing(now)?)));
-        failing.map(|(watched, words)| (watched.clone(), words.to_owned())).collect()
-    }
-
-    /// Why the API server is taken to be away.
-    pub(super) fn is_away(&self, now: Instant) -> Option<String> {
-        let state = self.state();
-        let is_failing = state.health.get(&Watched::Server).is_some_and(|health| health.failing.is_some());
-        if is_failing { state.blind(&Watched::Server, now) } else { None }
-    }
-
-    /// The same of the nodes.
-    pub(super) fn blind_to_nodes(&self, now: Instant) -> Option<String> {
-        self.state().blind(&Watched::Nodes, now)
+        state.jobs.contains_key(task) || state.pods.contains_key(task)
     }
 
     /// The namespace of an attempt, where it was seen.
     pub(super) fn namespace_of(&self, task: &TaskId) -> Option<String> {
-        let state = self.state();
-        let job = state.jobs.get(task).map(|job| job.namespace.clone());
-        let of_pod = || {
-            let pods = state.pods.get(task)?;
-            Some(pods.first()?.namespace.clone())
-        };
-        job.or_else(of_pod)
+        let of_pod = || Some(self.state().pods.get(task)?.first()?.namespace.clone());
+        self.place_of(task).map(|place| place.namespace).or_else(of_pod)
     }
 
-    /// The namespace and the UID of an attempt's object, where it is there.
-    pub(super) fn place_of(&self, task: &TaskId) -> Option<(String, String)> {
+    /// Where an attempt's object is, or was.
+    pub(super) fn place_of(&self, task: &TaskId) -> Option<Place> {
         let state = self.state();
-        state.jobs.get(task).map(|job| (job.namespace.clone(), job.uid.clone()))
+        state.jobs.get(task).map(Place::from).or_else(|| state.places.of.get(task).cloned())
+    }
+
+    /// Remembers the place of an object that no watch shows, and that it is gone: so that it is asked for once only.
+    pub(super) fn set_place(&self, task: &TaskId, place: Place) {
+        self.state().places.set(task, place);
     }
 
     /// All that is known of an attempt, and the nodes.
@@ -281,16 +195,16 @@ impl World {
     /// The job objects that are there, of the lists that are whole and kept up to date.
     pub(super) fn present(&self, now: Instant) -> Vec<JobSeen> {
         let state = self.state();
-        let is_seen =
-            |job: &&JobSeen| state.blind(&Watched::Jobs(job.kind, job.namespace.clone()), now).is_none();
+        let jobs = |job: &JobSeen| Watched::Jobs(job.kind, job.namespace.clone());
+        let is_seen = |job: &&JobSeen| self.health.blind_to(&jobs(job), now).is_none();
         state.jobs.values().filter(is_seen).cloned().collect()
     }
 
-    /// The nodes and the pods that hold something of them.
-    pub(super) fn nodes(&self) -> (Arc<Nodes>, Vec<PodSeen>) {
+    /// The nodes, and what our pods hold of them.
+    pub(super) fn nodes(&self) -> (Arc<Nodes>, BTreeMap<NodeName, Held>) {
         let state = self.state();
         let pods = state.pods.values().flatten().filter(|pod| !pod.gone && !pod.seen.is_over());
-        (Arc::clone(&state.nodes), pods.map(|pod| pod.seen.clone()).collect())
+        (Arc::clone(&state.nodes), capacity::held(pods.map(|pod| &pod.seen)))
     }
 
     /// Whose output can be fetched, of all attempts.
@@ -331,7 +245,7 @@ impl World {
         let mut state = self.state();
         if state.jobs.get(task).is_some_and(|job| job.uid == uid) {
             state.remove_job(task);
-            state.prune(task);
+            state.prune(task, &self.health);
             drop(state);
             self.hint(task);
         }
@@ -374,16 +288,23 @@ impl World {
             }
         }
         state.withdraw(&task);
-        drop(state);
         if ends {
-            self.ending.notify_one();
+            state.ending.insert(task.clone());
+            self.ends.notify_one();
         }
+        drop(state);
         self.hint(&task);
     }
 
-    /// Waits for a pod that ends or is about to: what it printed can be had for a moment only.
-    pub(super) async fn until_one_ends(&self) {
-        self.ending.notified().await;
+    /// Waits for pods that end or are about to, and tells whose: what they printed can be had for a moment only.
+    pub(super) async fn ending(&self) -> BTreeSet<TaskId> {
+        loop {
+            let ending = std::mem::take(&mut self.state().ending);
+            if !ending.is_empty() {
+                return ending;
+            }
+            self.ends.notified().await;
+        }
     }
 
     /// A pod is gone; its last state stays.
@@ -394,7 +315,7 @@ impl World {
         pod.gone = true;
         state.making.remove(uid);
         state.withdraw(task);
-        state.prune(task);
+        state.prune(task, &self.health);
         drop(state);
         self.hint(task);
     }
@@ -437,9 +358,9 @@ impl World {
     }
 
     /// A full list of nodes has ended.
-    pub(super) fn only_nodes(&self, listed: &BTreeSet<NodeName>) {
+    pub(super) fn only_nodes(&self, listed: &BTreeSet<String>) {
         let gone: Vec<_> =
-            self.state().nodes.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+            self.state().nodes.keys().filter(|name| !listed.contains(name.as_str())).cloned().collect();
         for name in gone {
             self.remove_node(&name);
         }
@@ -548,25 +469,7 @@ fn printing(pods: &[PodEntry], nodes: &Nodes) -> Vec<Printing> {
         .collect()
 }
 
-/// What must be seen for anything to follow.
-fn needed(kind: JobKind, namespaces: &[String]) -> impl Iterator<Item = Watched> {
-    let of_namespace = move |name: &String| [Watched::Jobs(kind, name.clone()), Watched::Pods(name.clone())];
-    std::iter::once(Watched::Server).chain(namespaces.iter().flat_map(of_namespace))
-}
-
 impl State {
-    fn blind(&self, watched: &Watched, now: Instant) -> Option<String> {
-        let unknown = Health::default();
-        let health = self.health.get(watched).unwrap_or(&unknown);
-        match (health.failing(now), watched) {
-            (Some(words), Watched::Server) => Some(words.to_owned()),
-            (Some(words), _) => Some(format!("the {watched} cannot be watched: {words}")),
-            (None, _) if health.synced || health.failing.is_some() => None,
-            (None, Watched::Server) => Some("the API server has not answered yet".to_owned()),
-            (None, _) => Some(format!("the {watched} are not listed yet")),
-        }
-    }
-
     /// Takes a job object, and the trouble that was told of it before it was known.
     fn set_job(&mut self, job: JobSeen) {
         let before = self.jobs.get(&job.task);
@@ -587,6 +490,7 @@ impl State {
 
     fn remove_job(&mut self, task: &TaskId) {
         if let Some(job) = self.jobs.remove(task) {
+            self.places.set(task, Place::from(&job));
             self.of_job.remove(&job.uid);
             self.events_of.remove(&job.events_of);
             self.troubles.remove(&job.events_of);
@@ -594,14 +498,18 @@ impl State {
     }
 
     /// Notes which pods of an attempt go because it is suspended. They are remembered until it goes on, as they tell that others
-    /// follow. Those that are made later are not among them.
+    /// follow. Those that are made later are not among them. Forgets those that tell nothing any more.
     fn withdraw(&mut self, task: &TaskId) {
-        let is_suspended = self.jobs.get(task).is_some_and(|job| job.is("Suspended"));
+        let job = self.jobs.get(task);
+        let is_suspended = job.is_some_and(|job| job.is("Suspended"));
+        // Ray's workers come and go for as long as the job runs, see `ray::matters`.
+        let is_submitted = job.is_some_and(|job| job.submitted);
         let Some(pods) = self.pods.get_mut(task) else { return };
         for pod in pods.iter_mut().filter(|_| is_suspended) {
             pod.withdrawn |= pod.gone || pod.deleting;
         }
-        self.keep_pods(task, |pod| is_suspended || !(pod.gone && pod.withdrawn));
+        let tells = |pod: &PodEntry| !(pod.withdrawn || is_submitted && pod.seen.replica.is_none());
+        self.keep_pods(task, |pod| is_suspended || !pod.gone || tells(pod));
     }
 
     /// Forgets the pods of an attempt, except those that stay.
@@ -617,14 +525,13 @@ impl State {
     }
 
     /// Forgets an attempt of which nothing is left.
-    fn prune(&mut self, task: &TaskId) {
+    fn prune(&mut self, task: &TaskId, health: &Health) {
         let pods = self.pods.get(task);
         let Some(first) = pods.and_then(|pods| pods.first()) else { return };
         // Before the first full list a job that is not known may well be there.
         let jobs = Watched::Jobs(first.seen.kind, first.namespace.clone());
-        let is_known = self.health.get(&jobs).is_some_and(|health| health.synced);
         let is_empty = pods.into_iter().flatten().all(|pod| pod.gone);
-        if is_known && is_empty && !self.jobs.contains_key(task) {
+        if health.is_synced(&jobs) && is_empty && !self.jobs.contains_key(task) {
             self.keep_pods(task, |_| false);
         }
     }

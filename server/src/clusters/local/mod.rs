@@ -282,7 +282,13 @@ impl Cluster for Arc<LocalCluster> {
         made.unwrap_or_else(|why| Err(self.unreachable("creating an attempt", why)))
     }
 
-    async fn delete(&self, task: &TaskId, _: JobKind, force: bool) -> Result<Option<String>, ClusterError> {
+    async fn delete(
+        &self,
+        task: &TaskId,
+        _: JobKind,
+        _: Option<&str>,
+        force: bool,
+    ) -> Result<Option<String>, ClusterError> {
         let mut state = self.state.lock().await;
         match state.attempts.get_mut(task) {
             None => self.hint(task),
@@ -295,7 +301,7 @@ impl Cluster for Arc<LocalCluster> {
         Ok(None)
     }
 
-    async fn observe(&self, task: &TaskId, _: JobKind) -> Result<Observation, ClusterError> {
+    async fn observe(&self, task: &TaskId, _: JobKind, _: Option<&str>) -> Result<Observation, ClusterError> {
         let state = self.state.lock().await;
         let Some(entry) = state.attempts.get(task) else { return Ok(Observation::Absent) };
         if let Some(queue) = entry.attempt.queue.clone().filter(|_| entry.attempt.placement.is_empty()) {

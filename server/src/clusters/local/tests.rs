@@ -81,7 +81,7 @@ async fn until(
 ) {
     let begin = Instant::now();
     loop {
-        let seen = cluster.observe(&order.plan.task_id, PYTORCH).await.unwrap();
+        let seen = cluster.observe(&order.plan.task_id, PYTORCH, None).await.unwrap();
         if wanted(&seen) {
             return;
         }
@@ -93,7 +93,7 @@ async fn until(
 /// Deletes attempts, one after the other, and waits until nothing of them is left.
 async fn delete(cluster: &Arc<LocalCluster>, orders: &[&Order], force: bool) {
     for order in orders {
-        cluster.delete(&order.plan.task_id, PYTORCH, force).await.unwrap();
+        cluster.delete(&order.plan.task_id, PYTORCH, None, force).await.unwrap();
         until(cluster, order, "gone", absent).await;
     }
 }
@@ -174,7 +174,7 @@ async fn an_attempt_is_made_once_runs_and_leaves_nothing_but_its_logs() {
     delete(&cluster, &[&job], false).await;
     assert!(processes::agents().await.keys().all(|(task, _)| *task != job.plan.task_id));
     assert!(world.replica_dir(&job, "master-0").join("agent.log").exists());
-    cluster.delete(&job.plan.task_id, PYTORCH, false).await.unwrap();
+    cluster.delete(&job.plan.task_id, PYTORCH, None, false).await.unwrap();
 
     cluster.forget(&job.job_id, &job.spec, std::slice::from_ref(&job.plan.task_id)).await.unwrap();
     assert!(!world.config.data_dir.join("jobs/jmadeonce").exists());
@@ -215,12 +215,13 @@ async fn an_attempt_waits_with_its_reason_until_slots_are_free() {
     }
     until(&cluster, &first, "running", runs).await;
     for (job, position) in [(&second, 1), (&third, 2)] {
-        let Observation::Waiting(queue) = cluster.observe(&job.plan.task_id, PYTORCH).await.unwrap() else {
+        let Observation::Waiting(queue) = cluster.observe(&job.plan.task_id, PYTORCH, None).await.unwrap()
+        else {
             panic!("it runs")
         };
         assert_eq!((queue.reason, queue.position), (QueueReason::Busy, Some(position)));
     }
-    cluster.delete(&first.plan.task_id, PYTORCH, true).await.unwrap();
+    cluster.delete(&first.plan.task_id, PYTORCH, None, true).await.unwrap();
     until(&cluster, &second, "running", runs).await;
     until(&cluster, &third, "running", runs).await;
     delete(&cluster, &[&second, &third], true).await;
@@ -236,7 +237,8 @@ async fn one_that_waits_for_its_avoided_node_lets_others_pass() {
         cluster.create(job).await.unwrap();
     }
     until(&cluster, &other, "running", runs).await;
-    let Observation::Waiting(queue) = cluster.observe(&picky.plan.task_id, PYTORCH).await.unwrap() else {
+    let Observation::Waiting(queue) = cluster.observe(&picky.plan.task_id, PYTORCH, None).await.unwrap()
+    else {
         panic!("it runs")
     };
     assert_eq!(queue.reason, QueueReason::AvoidedNodes, "{}", queue.text);
@@ -252,13 +254,16 @@ async fn replicas_outlive_the_server_and_are_adopted() {
     first.create(&job).await.unwrap();
     first.create(&waiting).await.unwrap();
     until(&first, &job, "running", runs).await;
-    let before = first.observe(&job.plan.task_id, PYTORCH).await.unwrap();
+    let before = first.observe(&job.plan.task_id, PYTORCH, None).await.unwrap();
     let agents = agents_of(&job, 2).await;
     drop(first);
 
     let second = world.open().await;
-    assert_eq!(second.observe(&job.plan.task_id, PYTORCH).await.unwrap(), before);
-    assert!(matches!(second.observe(&waiting.plan.task_id, PYTORCH).await.unwrap(), Observation::Waiting(_)));
+    assert_eq!(second.observe(&job.plan.task_id, PYTORCH, None).await.unwrap(), before);
+    assert!(matches!(
+        second.observe(&waiting.plan.task_id, PYTORCH, None).await.unwrap(),
+        Observation::Waiting(_)
+    ));
     agents["worker-0"].kill();
     until(&second, &job, "one lost", |seen| {
         statuses(seen)
@@ -267,7 +272,7 @@ async fn replicas_outlive_the_server_and_are_adopted() {
     })
     .await;
     for job in [&job, &waiting] {
-        second.delete(&job.plan.task_id, PYTORCH, true).await.unwrap();
+        second.delete(&job.plan.task_id, PYTORCH, None, true).await.unwrap();
         until(&second, job, "gone", absent).await;
     }
 }
@@ -289,9 +294,9 @@ async fn what_outlived_an_agent_while_the_server_was_away_is_ended() {
     assert!(child.is_alive());
     let second = world.open().await;
     assert!(!child.is_alive());
-    let seen = second.observe(&job.plan.task_id, PYTORCH).await.unwrap();
+    let seen = second.observe(&job.plan.task_id, PYTORCH, None).await.unwrap();
     assert!(matches!(statuses(&seen)[..], [ReplicaStatus::Ended { reason: EndReason::Lost(_), .. }]));
-    second.delete(&job.plan.task_id, PYTORCH, true).await.unwrap();
+    second.delete(&job.plan.task_id, PYTORCH, None, true).await.unwrap();
     until(&second, &job, "gone", absent).await;
 }
 
@@ -323,7 +328,10 @@ async fn what_could_not_be_ended_keeps_its_slots_when_the_server_comes_back() {
         .unwrap();
     let cluster = world.open().await;
     assert_eq!(cluster.nodes().await.unwrap()[0].used, 1);
-    assert!(matches!(cluster.observe(&next.plan.task_id, PYTORCH).await.unwrap(), Observation::Waiting(_)));
+    assert!(matches!(
+        cluster.observe(&next.plan.task_id, PYTORCH, None).await.unwrap(),
+        Observation::Waiting(_)
+    ));
     nix::sys::signal::killpg(
         nix::unistd::Pid::from_raw(stuck.id() as i32),
         nix::sys::signal::Signal::SIGKILL,
@@ -349,7 +357,7 @@ async fn a_replica_that_was_placed_but_not_started_is_started_by_the_next_server
 
     let second = world.open().await;
     until(&second, &job, "running", runs).await;
-    second.delete(&job.plan.task_id, PYTORCH, true).await.unwrap();
+    second.delete(&job.plan.task_id, PYTORCH, None, true).await.unwrap();
     until(&second, &job, "gone", absent).await;
 }
 
@@ -402,7 +410,7 @@ async fn directories_that_cannot_be_used_are_refused_with_the_reason() {
             Err(ClusterError::Refused { text }) => assert!(text.starts_with(want), "{text}"),
             other => panic!("{other:?}"),
         }
-        assert_eq!(cluster.observe(&job.plan.task_id, PYTORCH).await.unwrap(), Observation::Absent);
+        assert_eq!(cluster.observe(&job.plan.task_id, PYTORCH, None).await.unwrap(), Observation::Absent);
     }
 }
 
@@ -471,12 +479,12 @@ async fn a_stranger_that_calls_itself_an_agent_is_not_adopted() {
         .unwrap();
     agents_of(&job, 1).await;
     let second = world.open().await;
-    let seen = second.observe(&job.plan.task_id, PYTORCH).await.unwrap();
+    let seen = second.observe(&job.plan.task_id, PYTORCH, None).await.unwrap();
     assert!(
         matches!(statuses(&seen)[..], [ReplicaStatus::Ended { reason: EndReason::Lost(_), .. }]),
         "{seen:?}"
     );
-    second.delete(&job.plan.task_id, PYTORCH, true).await.unwrap();
+    second.delete(&job.plan.task_id, PYTORCH, None, true).await.unwrap();
     until(&second, &job, "gone", absent).await;
     stranger.wait().unwrap();
 }
@@ -501,8 +509,14 @@ async fn processes_that_cannot_be_ended_keep_their_attempt_and_its_slots() {
     agents_of(&job, 1).await["master-0"].kill();
     until(&cluster, &job, "over", |seen| matches!(statuses(seen)[..], [ReplicaStatus::Ended { .. }])).await;
     cluster.removed(&job.plan.task_id, &[process]).await;
-    assert!(matches!(cluster.observe(&job.plan.task_id, PYTORCH).await.unwrap(), Observation::Placed { .. }));
-    assert!(matches!(cluster.observe(&next.plan.task_id, PYTORCH).await.unwrap(), Observation::Waiting(_)));
+    assert!(matches!(
+        cluster.observe(&job.plan.task_id, PYTORCH, None).await.unwrap(),
+        Observation::Placed { .. }
+    ));
+    assert!(matches!(
+        cluster.observe(&next.plan.task_id, PYTORCH, None).await.unwrap(),
+        Observation::Waiting(_)
+    ));
     assert_eq!(cluster.nodes().await.unwrap()[0].used, 1);
 
     stuck.kill().unwrap();
@@ -522,7 +536,7 @@ async fn a_placement_that_cannot_be_written_down_waits_with_the_reason_and_is_tr
     // Where the new file would be written stands a directory.
     let attempt = world.replica_dir(&second, "").join("attempt.new");
     fs::create_dir(&attempt).unwrap();
-    cluster.delete(&first.plan.task_id, PYTORCH, true).await.unwrap();
+    cluster.delete(&first.plan.task_id, PYTORCH, None, true).await.unwrap();
     until(
         &cluster,
         &second,
@@ -579,7 +593,7 @@ async fn a_server_that_stops_begins_nothing_whatever_ends_or_comes_then() {
     let second = world.open().await;
     until(&second, &next, "running", runs).await;
     for job in [&next, &late] {
-        second.delete(&job.plan.task_id, PYTORCH, true).await.unwrap();
+        second.delete(&job.plan.task_id, PYTORCH, None, true).await.unwrap();
         until(&second, job, "gone", absent).await;
     }
 }
@@ -593,14 +607,17 @@ async fn a_server_that_stops_leaves_its_replicas_running() {
     cluster.create(&job).await.unwrap();
     text_of(world.replica_dir(&job, "master-0").join("up")).await;
     let agent = agents_of(&job, 1).await.remove("master-0").unwrap();
-    cluster.delete(&job.plan.task_id, PYTORCH, false).await.unwrap();
+    cluster.delete(&job.plan.task_id, PYTORCH, None, false).await.unwrap();
     cluster.shutdown.cancel();
     tokio::time::timeout(PATIENCE, cluster.stopped()).await.unwrap();
     drop(cluster);
     assert!(agent.is_alive());
     let second = world.open().await;
-    assert!(matches!(second.observe(&job.plan.task_id, PYTORCH).await.unwrap(), Observation::Placed { .. }));
-    second.delete(&job.plan.task_id, PYTORCH, true).await.unwrap();
+    assert!(matches!(
+        second.observe(&job.plan.task_id, PYTORCH, None).await.unwrap(),
+        Observation::Placed { .. }
+    ));
+    second.delete(&job.plan.task_id, PYTORCH, None, true).await.unwrap();
     until(&second, &job, "gone", absent).await;
     assert!(!agent.is_alive());
 }

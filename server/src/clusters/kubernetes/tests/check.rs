@@ -1,11 +1,11 @@
-use engine::job::{PodOptions, Volume, VolumeSource};
+use engine::job::{Manifest, PodOptions, Volume, VolumeSource};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::*;
 use crate::clusters::kubernetes::{
     fake::{self, client, list, refusal, settings},
-    world::Watched,
+    health::Watched,
 };
 
 /// A world that has seen one node of 8 GPUs.
@@ -13,7 +13,7 @@ fn world() -> World {
     let world = World::new(mpsc::channel(16).0);
     let (name, node) = fake::node("n1", "True", None);
     world.set_node(name, node);
-    world.heard(&Watched::Nodes, true);
+    world.health.heard(&Watched::Nodes, true);
     world
 }
 
@@ -134,7 +134,7 @@ async fn a_namespace_that_is_not_there_says_all() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cluster_that_does_not_answer_is_waited_for_so_long_in_all() {
     let (client, asked) = client(|_, _| None);
     let hands = Hands { client, settings: settings() };
@@ -145,25 +145,26 @@ async fn a_cluster_that_does_not_answer_is_waited_for_so_long_in_all() {
     });
     let kubernetes = PodOptions { volumes: volumes.collect(), ..PodOptions::default() };
     let spec = JobSpec { kubernetes, ..fake::spec(2) };
-    let found = within(Duration::from_millis(20), &hands, &world(), &questions(), &spec).await;
+    let began = Instant::now();
+    let found = job(&hands, &world(), &questions(), &spec).await;
+    assert_eq!(began.elapsed().as_secs(), WHOLE.as_secs());
     let unanswered = found.iter().filter(|one| one.fit == Fit::NotChecked).count();
     assert_eq!((unanswered, found.len()), (31, 32), "{found:?}");
     // Those that had to wait for room were not begun, or at once given up.
     assert!(asked.lock().unwrap().iter().all(|(what, _)| what.starts_with("GET ")));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_finds_no_room_among_the_questions_of_others_is_not_asked() {
     let (client, asked) = client(|what, _| all_there(what));
     let hands = Hands { client, settings: settings() };
-    let limit = Duration::from_millis(20);
-    let found = within(limit, &hands, &world(), &Semaphore::new(0), &spec()).await;
+    let found = job(&hands, &world(), &Semaphore::new(0), &spec()).await;
     assert!(asked.lock().unwrap().is_empty());
     let unanswered = found.iter().filter(|one| one.fit == Fit::NotChecked).count();
     assert_eq!((unanswered, found.len()), (6, 7), "{found:?}");
     // One place is enough for one job.
     let one = Semaphore::new(1);
-    let found = within(WHOLE, &hands, &world(), &one, &spec()).await;
+    let found = job(&hands, &world(), &one, &spec()).await;
     assert!(found.iter().filter(|one| one.fit == Fit::Ok).count() == 5, "{found:?}");
     assert_eq!(one.available_permits(), 1);
 }
@@ -172,7 +173,7 @@ async fn what_finds_no_room_among_the_questions_of_others_is_not_asked() {
 async fn a_cluster_that_is_known_to_be_away_is_not_asked() {
     let (client, asked) = client(|_, _| None);
     let world = world();
-    world.failed(&Watched::Server, "no route to host", Instant::now());
+    world.health.failed(&Watched::Server, "no route to host", Instant::now());
     let findings = job(&Hands { client, settings: settings() }, &world, &questions(), &spec()).await;
     assert_eq!((findings.len(), findings[0].fit), (1, Fit::NotChecked));
     assert!(findings[0].text.contains("no route to host"), "{findings:?}");
@@ -197,6 +198,38 @@ async fn a_claim_is_looked_at_for_who_can_have_it() {
         .await;
         let of_claim = found.iter().find(|one| one.contains("kubernetes.volumes[0].source")).unwrap();
         assert!(of_claim.starts_with(want), "{mode} {replicas}: {of_claim}");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_one_pod_can_have_is_no_trouble_where_one_pod_mounts_it() {
+    let pod = |claims: &[&str]| {
+        let volumes: Vec<_> = claims
+            .iter()
+            .map(|name| json!({ "name": name, "persistentVolumeClaim": { "claimName": name } }))
+            .collect();
+        json!({ "spec": { "containers": [{ "name": "ray", "image": "a" }], "volumes": volumes } })
+    };
+    let manifest = json!({
+        "apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": { "name": "demo" },
+        "spec": { "entrypoint": "python a.py", "rayClusterSpec": {
+            "headGroupSpec": { "rayStartParams": {}, "template": pod(&["of-head"]) },
+            "workerGroupSpecs": [{ "groupName": "w", "replicas": 2, "template": pod(&["of-workers"]) }],
+        } },
+    });
+    let kubernetes = PodOptions { manifest: Some(Manifest::from(manifest)), ..PodOptions::default() };
+    let spec = JobSpec { kubernetes, ..fake::ray_spec(3) };
+    for (mode, of_workers) in [("ReadWriteOncePod", "Never"), ("ReadWriteOnce", "Later")] {
+        let found = found(&spec, move |what| match what {
+            what if what.contains("/persistentvolumeclaims/") => {
+                Some((200, json!({ "metadata": { "name": "any" }, "spec": { "accessModes": [mode] } })))
+            }
+            what => all_there(what),
+        })
+        .await;
+        let of = |name: &str| found.iter().find(|one| one.contains(name)).unwrap();
+        assert!(of("of-head").starts_with("Ok"), "{found:?}");
+        assert!(of("of-workers").starts_with(of_workers), "{found:?}");
     }
 }
 

@@ -34,21 +34,21 @@ fn start(client: Client) -> (Arc<Kubernetes>, CancellationToken) {
 /// What is observed once the lists are there.
 async fn observed(cluster: &Arc<Kubernetes>, kind: JobKind) -> Observation {
     for _ in 0..500 {
-        if let Ok(seen) = cluster.observe(&task(), kind).await {
+        if let Ok(seen) = cluster.observe(&task(), kind, None).await {
             return seen;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{:?}", cluster.observe(&task(), kind).await)
+    panic!("{:?}", cluster.observe(&task(), kind, None).await)
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_attempt_is_seen_with_the_first_lists_and_hinted_at() {
     let pods = vec![pod_object("master-0", "m-1", "n1", running())];
     let (client, _) = client(server(vec![job_object(1, &[("Running", "True", "runs")])], pods));
     let (cluster, stop) = start(client);
     assert!(
-        cluster.world.blind(JobKind::PyTorchJob, &settings().namespaces, Instant::now()).is_some(),
+        cluster.world.health.blind(JobKind::PyTorchJob, "train", Instant::now()).is_some(),
         "nothing is known before"
     );
     let mut hints = cluster.hints().unwrap();
@@ -60,19 +60,44 @@ async fn an_attempt_is_seen_with_the_first_lists_and_hinted_at() {
     tokio::time::timeout(Duration::from_secs(5), cluster.stopped()).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn absence_is_asked_for_and_not_concluded() {
     let (client, asked) = client(server(Vec::new(), Vec::new()));
     let (cluster, _stop) = start(client);
     assert_eq!(observed(&cluster, JobKind::PyTorchJob).await, Observation::Absent);
-    let asked = asked.lock().unwrap();
-    for namespace in ["train", "eval"] {
-        let path = format!("/namespaces/{namespace}/pytorchjobs/{}", task());
-        assert!(asked.iter().any(|(what, _)| what.contains(&path)), "{path}");
-    }
+    let path = format!("/namespaces/train/pytorchjobs/{}", task());
+    assert!(asked.lock().unwrap().iter().any(|(what, _)| what.contains(&path)), "{path}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_cannot_be_seen_says_nothing_of_jobs_in_another() {
+    let there = server(Vec::new(), Vec::new());
+    let (client, asked) = client(move |what, body| match what {
+        // It was deleted, and the right to look into it with it.
+        what if what.contains("/namespaces/eval/") => refusal(403, "Forbidden", "forbidden"),
+        what => there(what, body),
+    });
+    let (cluster, _stop) = start(client);
+    let kind = JobKind::PyTorchJob;
+    for namespace in [Some("train"), None] {
+        assert_eq!(cluster.observe(&task(), kind, namespace).await.unwrap(), Observation::Absent);
+        assert_eq!(cluster.delete(&task(), kind, namespace, true).await.unwrap(), None);
+    }
+    let told = |error| format!("{:#}", anyhow::Error::from(error));
+    let error = told(cluster.observe(&task(), kind, Some("eval")).await.unwrap_err());
+    assert!(error.contains("PyTorchJobs of namespace eval cannot be watched"), "{error}");
+    assert!(cluster.delete(&task(), kind, Some("eval"), true).await.is_err());
+    asked.lock().unwrap().clear();
+    let error = told(cluster.observe(&task(), kind, Some("research")).await.unwrap_err());
+    assert!(error.contains("namespace research is not one that jobs may use"), "{error}");
+    assert!(cluster.delete(&task(), kind, Some("research"), true).await.is_err());
+    assert!(asked.lock().unwrap().is_empty(), "nothing is concluded of it, and nothing asked");
+    // Where it was seen it is, whatever its job names.
+    cluster.world.set_job(fake::job(1, &[]));
+    assert!(matches!(cluster.observe(&task(), kind, Some("eval")).await, Ok(Observation::Waiting(_))));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_suspension_is_asked_for_before_pods_that_go_are_a_failure() {
     let mut pod = pod_object("master-0", "m-1", "n1", terminated("Failed", 143, "Error"));
     pod["metadata"]["deletionTimestamp"] = "2026-11-29T19:26:47Z".into();
@@ -88,7 +113,7 @@ async fn a_suspension_is_asked_for_before_pods_that_go_are_a_failure() {
     assert!(matches!(seen, Observation::Suspended(_)), "{seen:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cluster_without_the_operator_says_what_to_install() {
     let (client, _) = client(|what, _| match what {
         what if what.contains("/pytorchjobs") => {
@@ -100,7 +125,8 @@ async fn a_cluster_without_the_operator_says_what_to_install() {
     });
     let (cluster, _stop) = start(client);
     for _ in 0..500 {
-        let error = anyhow::Error::from(cluster.observe(&task(), JobKind::PyTorchJob).await.unwrap_err());
+        let error =
+            anyhow::Error::from(cluster.observe(&task(), JobKind::PyTorchJob, None).await.unwrap_err());
         let text = format!("{error:#}");
         if text.contains("install the Kubeflow training operator") {
             return;
@@ -110,7 +136,7 @@ async fn a_cluster_without_the_operator_says_what_to_install() {
     panic!("it does not say what is missing");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pytorchjobs_do_not_wait_for_kuberay_nor_rayjobs_for_the_training_operator() {
     for (absent, there) in [("/rayjobs", JobKind::PyTorchJob), ("/pytorchjobs", JobKind::RayJob)] {
         let (client, _) = client(move |what, _| match what {
@@ -127,7 +153,7 @@ async fn pytorchjobs_do_not_wait_for_kuberay_nor_rayjobs_for_the_training_operat
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_object_that_is_gone_is_asked_for_once_and_where_its_job_was() {
     let (client, asked) = client(server(Vec::new(), Vec::new()));
     let (cluster, _stop) = start(client);
@@ -156,7 +182,7 @@ async fn an_object_that_is_gone_is_asked_for_once_and_where_its_job_was() {
     assert_eq!((seen.namespace.as_str(), seen.uid.as_deref()), ("train", Some("job-1")));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn files_of_a_job_go_when_its_attempts_have_gone() {
     let dir = tempfile::tempdir().unwrap();
     let files = dir.path().join("jobs/jabcdefghij2/a");

@@ -82,16 +82,3 @@ fn a_text_is_one_line_of_a_size() {
     assert!(long.len() <= NOTE_BYTES && long.ends_with("ü…"), "{} bytes", long.len());
     assert_eq!(clean(&"a".repeat(NOTE_BYTES)).len(), NOTE_BYTES);
 }
-
-#[test]
-fn only_so_many_places_are_remembered() {
-    let places = Places::default();
-    let task = |number: usize| TaskId::new(format!("demo-jabcdefghij2-{number}")).unwrap();
-    for number in 1..=REMEMBERED + 1 {
-        places.set(&task(number), "train", "a");
-        places.set(&task(number), "train", "b");
-    }
-    assert_eq!(places.get(&task(1)), None);
-    assert_eq!(places.get(&task(2)).unwrap().uid.as_deref(), Some("b"));
-    assert_eq!(places.state().1.len(), REMEMBERED);
-}

@@ -353,6 +353,11 @@ fn pods_that_are_taken_away_are_explained_by_a_suspension_that_was_not_shown_yet
     ] {
         assert_eq!(unsaid(vec![pod]).is_unexplained(), want, "{case}");
     }
+    let mut going = job_object(1, &[CREATED]);
+    going["metadata"]["deletionTimestamp"] = json!("2026-11-29T19:26:47Z");
+    let going = JobSeen::of(JobKind::PyTorchJob, &serde_json::from_value(going).unwrap());
+    let known = Known { job: going, ..unsaid(vec![deleting(running())]) };
+    assert!(!known.is_unexplained(), "its pods go with it");
     let known = unsaid(vec![deleting(terminated("Failed", 143, "Error"))]);
     assert!(matches!(observe(&known, &Nodes::new()), Observation::Placed { .. }));
     let known = known.with_job(job(1, &[CREATED, ("Suspended", "True", "suspended")]));

@@ -135,39 +135,83 @@ fn what_a_list_does_not_hold_any_more_is_forgotten() {
     assert_eq!(name(&world), None);
 }
 
-#[tokio::test]
+/// Lets the watches of so many namespaces go on for a while; answers what was asked for.
+async fn asked_for(
+    namespaces: usize,
+    world: &Arc<World>,
+    time: Duration,
+    answer: impl Fn(&str) -> Option<(u16, Value)> + Send + Sync + 'static,
+) -> Vec<String> {
+    let (client, asked) = client(move |what, _| answer(what));
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let lists = Arc::new(Semaphore::new(1));
+    let keeper = || Keeper {
+        world: Arc::clone(world),
+        stop: stop.clone(),
+        tasks: tasks.clone(),
+        lists: Arc::clone(&lists),
+    };
+    let namespaces = (0..namespaces).map(|n| format!("n{n}")).collect();
+    let settings = KubernetesSettings { namespaces, ..settings() };
+    begin(&client, &settings, &watcher::Config::default(), keeper);
+    tokio::time::sleep(time).await;
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+    let asked = asked.lock().unwrap();
+    asked.iter().map(|(what, _)| what.clone()).collect()
+}
+
+fn not_served() -> Option<(u16, Value)> {
+    refusal(404, "NotFound", "the server could not find the requested resource")
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_watched_that_the_cluster_does_not_serve() {
-    let (client, asked) = client(|what, _| match what {
+    let (hint, mut hints) = mpsc::channel(16);
+    let world = Arc::new(World::new(hint));
+    world.set_job(job(1, &[]));
+    hints.recv().await.unwrap();
+    let asked = asked_for(1, &world, ASK_AGAIN * 3, |what| match what {
         what if what.ends_with("/apis/kueue.x-k8s.io/v1beta2") => {
             resources("kueue.x-k8s.io/v1beta2", &[("workloads", "Workload")])
         }
         what if what.contains("watch=") => None,
         what if what.contains("/workloads?") => list(vec![workload("w-1")]),
-        _ => refusal(404, "NotFound", "the server could not find the requested resource"),
-    });
-    let (hint, mut hints) = mpsc::channel(16);
-    let (world, stop, tasks) = (Arc::new(World::new(hint)), CancellationToken::new(), TaskTracker::new());
-    world.set_job(job(1, &[]));
-    hints.recv().await.unwrap();
-    let lists = Arc::new(Semaphore::new(1));
-    let keeper = || Keeper {
-        world: Arc::clone(&world),
-        stop: stop.clone(),
-        tasks: tasks.clone(),
-        lists: Arc::clone(&lists),
-    };
-    begin(&client, &settings(), &watcher::Config::default(), keeper);
-    hints.recv().await.unwrap();
-    stop.cancel();
-    tasks.close();
-    tasks.wait().await;
-    let asked = asked.lock().unwrap();
+        _ => not_served(),
+    })
+    .await;
+    hints.try_recv().expect("what Kueue says is news");
+    let has = |part: &str| asked.iter().any(|what| what.contains(part));
+    assert!(has("labelSelector=kueue.x-k8s.io%2Fjob-uid"), "{asked:?}");
     assert!(
-        asked.iter().any(|(what, _)| what.contains("labelSelector=kueue.x-k8s.io%2Fjob-uid")),
+        has("/apis/scheduling.volcano.sh/v1beta1") && has("/apis/scheduling.x-k8s.io/v1alpha1"),
         "{asked:?}"
     );
-    assert!(
-        asked.iter().all(|(what, _)| !what.contains("podgroups") && !what.contains("/queues?")),
-        "{asked:?}"
-    );
+    assert!(!has("podgroups") && !has("/queues?"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_cluster_serves_is_asked_once_for_all_namespaces_and_while_it_is_not_served() {
+    let world = Arc::new(World::new(mpsc::channel(16).0));
+    let time = ASK_AGAIN * 2 + Duration::from_secs(1);
+    let asked = asked_for(10, &world, time, |_| not_served()).await;
+    // Three times; Kueue in two versions, Volcano for two kinds of objects.
+    assert_eq!(asked.len(), 3 * 5, "{asked:?}");
+    // It is installed between the first look and the second, taken off at once and installed again.
+    let looks = std::sync::atomic::AtomicU32::new(0);
+    let asked = asked_for(3, &world, ASK_AGAIN * 4 + Duration::from_secs(1), move |what| match what {
+        what if what.ends_with("/apis/kueue.x-k8s.io/v1beta2") => {
+            match looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+                0 => not_served(),
+                _ => resources("kueue.x-k8s.io/v1beta2", &[("workloads", "Workload")]),
+            }
+        }
+        _ => not_served(),
+    })
+    .await;
+    for namespace in 0..3 {
+        let path = format!("/namespaces/n{namespace}/workloads?");
+        assert!(asked.iter().filter(|what| what.contains(&path)).count() >= 2, "{asked:?}");
+    }
 }

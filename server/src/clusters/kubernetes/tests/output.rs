@@ -113,7 +113,7 @@ async fn a_pod_that_takes_the_place_of_one_that_was_withdrawn_is_fetched_from_it
     });
     outputs.fetch(&printing(true)).await.unwrap();
     let next = Printing { uid: "m-2".to_owned(), ..printing(false) };
-    assert_eq!(outputs.due(vec![next.clone()], Instant::now()).len(), 1);
+    assert_eq!(outputs.due_of_all(vec![next.clone()], Instant::now()).len(), 1);
     outputs.fetch(&next).await.unwrap();
     assert_eq!(lines(&dir), ["one", "two"]);
 }
@@ -122,13 +122,17 @@ async fn a_pod_that_takes_the_place_of_one_that_was_withdrawn_is_fetched_from_it
 async fn who_ended_is_due_at_once_and_who_runs_now_and_then() {
     let (_dir, outputs, _) = outputs(|_, _| Some((200, json!(FIRST))));
     let due = |outputs: &Outputs, one: Printing, after| {
-        outputs.due(vec![one], Instant::now() + Duration::from_secs(after)).len()
+        outputs.due_of_all(vec![one], Instant::now() + Duration::from_secs(after)).len()
     };
     assert_eq!(due(&outputs, printing(false), 0), 1, "never fetched");
     outputs.fetch(&printing(false)).await.unwrap();
     assert_eq!(due(&outputs, printing(false), 0), 0);
     assert_eq!(due(&outputs, printing(false), 31), 1);
-    assert_eq!(due(&outputs, Printing { ending: true, ..printing(false) }, 0), 1);
+    let ending = Printing { ending: true, ..printing(false) };
+    assert_eq!(due(&outputs, ending.clone(), 0), 1);
+    outputs.fetch_after(&ending, Duration::ZERO).await.unwrap();
+    assert_eq!(due(&outputs, ending.clone(), 4), 0, "it was fetched after it had been told to end");
+    assert_eq!(due(&outputs, ending, 6), 1);
     assert_eq!(due(&outputs, printing(true), 0), 1);
     outputs.fetch(&printing(true)).await.unwrap();
     assert_eq!(due(&outputs, printing(true), 3_600), 0, "all of it is kept");
@@ -158,22 +162,52 @@ async fn however_many_run_only_so_many_are_fetched_at_a_look_and_all_have_their_
     let (begin, mut turns) = (Instant::now(), std::collections::BTreeSet::new());
     for look in 0..5 {
         let now = begin + LOOK * look;
-        let due = outputs.due(all.clone(), now);
+        let due = outputs.due_of_all(all.clone(), now);
         assert_eq!(due.len(), RUNNING);
         for one in due {
             note(&outputs, &one, 0, now);
             assert!(turns.insert(one.replica));
         }
     }
-    assert!(outputs.due(all.clone(), begin + LOOK * 5).is_empty(), "the first are due again after a while");
+    assert!(
+        outputs.due_of_all(all.clone(), begin + LOOK * 5).is_empty(),
+        "the first are due again after a while"
+    );
     let with_ended: Vec<_> = (0..5 * RUNNING).map(|index| of(index, index < 2 * RUNNING)).collect();
     assert_eq!(
-        outputs.due(with_ended, begin + LOOK * 5).len(),
+        outputs.due_of_all(with_ended, begin + LOOK * 5).len(),
         2 * RUNNING,
         "those that end do not wait for a turn"
     );
-    assert_eq!(outputs.due(vec![all[0].clone()], begin + EACH).len(), 1);
+    assert_eq!(outputs.due_of_all(vec![all[0].clone()], begin + EACH).len(), 1);
     assert_eq!(outputs.known.lock().unwrap().len(), 1, "what is no more is forgotten");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_end_do_not_have_those_fetched_more_often_that_run() {
+    let (_dir, outputs, asked) = outputs(|_, _| Some((200, json!(FIRST))));
+    let world = World::new(tokio::sync::mpsc::channel(4).0);
+    for index in 0..3 * RUNNING {
+        let (replica, uid) = (format!("worker-{index}"), format!("w-{index}"));
+        world.set_pod("train", fake::pod(&replica, &uid, "n1", fake::running()), Instant::now());
+    }
+    let fetched = |part: &str| {
+        let asked = asked.lock().unwrap();
+        asked.iter().filter(|(what, _)| what.contains(part)).count()
+    };
+    let stop = CancellationToken::new();
+    let ends = async {
+        for index in 0..10 {
+            tokio::time::sleep(LOOK / 20).await;
+            let (replica, uid) = (format!("master-{index}"), format!("m-{index}"));
+            let over = fake::terminated("Failed", 1, "Error");
+            world.set_pod("train", fake::pod(&replica, &uid, "n1", over), Instant::now());
+        }
+        tokio::time::sleep(LOOK / 20).await;
+        stop.cancel();
+    };
+    tokio::join!(outputs.keep_going(&world, stop.clone()), ends);
+    assert_eq!((fetched("master-"), fetched("worker-")), (10, RUNNING));
 }
 
 #[tokio::test]
@@ -184,12 +218,12 @@ async fn who_prints_most_is_fetched_first() {
         note(&outputs, &of(index, false), bytes, begin);
     }
     let all = || (0..3).map(|index| of(index, false)).collect::<Vec<_>>();
-    let due = outputs.due(all(), begin + EACH);
+    let due = outputs.due_of_all(all(), begin + EACH);
     assert_eq!(names(&due), ["worker-1", "worker-2", "worker-0"]);
     // A quiet one is not forgotten beside one that prints.
     let busy = outputs.output(&task(), &of(2, false).replica);
     busy.0.try_lock().unwrap().note(3_000, false, begin + EACH * 20);
-    assert_eq!(names(&outputs.due(all(), begin + EACH * 21)), ["worker-1", "worker-0", "worker-2"]);
+    assert_eq!(names(&outputs.due_of_all(all(), begin + EACH * 21)), ["worker-1", "worker-0", "worker-2"]);
 }
 
 #[tokio::test]
@@ -199,7 +233,11 @@ async fn a_node_that_does_not_answer_is_asked_less_and_less() {
     assert_eq!(pauses, [10, 20, 40, 160, 300, 300, 300]);
     outputs.fetch(&of(0, true)).await.unwrap_err();
     let all = || vec![of(0, true), of(1, true)];
-    assert_eq!(names(&outputs.due(all(), Instant::now())), ["worker-1"]);
+    assert_eq!(names(&outputs.due_of_all(all(), Instant::now())), ["worker-1"]);
     let later = Instant::now() + Duration::from_secs(11);
-    assert_eq!(names(&outputs.due(all(), later)), ["worker-1", "worker-0"], "and lets the others go first");
+    assert_eq!(
+        names(&outputs.due_of_all(all(), later)),
+        ["worker-1", "worker-0"],
+        "and lets the others go first"
+    );
 }

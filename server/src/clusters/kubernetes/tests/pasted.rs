@@ -75,7 +75,7 @@ fn pasted() -> Value {
     })
 }
 
-fn order_of(object: Value) -> Order {
+pub(super) fn order_of(object: Value) -> Order {
     let cluster =
         SiteCluster { namespaces: fake::settings().namespaces, ..SiteCluster::kubernetes("kubernetes") };
     let site = Site { clusters: vec![cluster], ..Site::default() };
@@ -84,7 +84,7 @@ fn order_of(object: Value) -> Order {
     fake::order(draft.validate(&site).unwrap())
 }
 
-fn made(order: &Order) -> Value {
+pub(super) fn made(order: &Order) -> Value {
     serde_json::to_value(of(order, &fake::settings()).unwrap().job).unwrap()
 }
 

@@ -1,13 +1,12 @@
 //! Attempts of a pasted RayJob.
 
-use engine::{
-    ids::NodeName,
-    job::{JobDraft, Manifest, Site, SiteCluster},
-};
+use engine::{ids::NodeName, job::Manifest};
 use serde_json::{Value, json};
 
-use super::super::{fake, manifest::of, names, pod};
-use crate::clusters::Order;
+use super::{
+    super::{fake, manifest::of, names, pod},
+    tests::{differences, made, order_of},
+};
 
 /// A RayJob as one finds it: its own names for containers, two groups of workers, a sidecar, a submitter, fields that nobody knows.
 fn pasted() -> Value {
@@ -83,19 +82,6 @@ fn pasted() -> Value {
     })
 }
 
-fn order_of(object: Value) -> Order {
-    let cluster =
-        SiteCluster { namespaces: fake::settings().namespaces, ..SiteCluster::kubernetes("kubernetes") };
-    let site = Site { clusters: vec![cluster], ..Site::default() };
-    let mut draft = JobDraft { checkpoint_dir: Some("/runs/asr".to_owned()), ..JobDraft::default() };
-    draft.kubernetes.manifest = Some(Manifest::from(object));
-    fake::order(draft.validate(&site).unwrap())
-}
-
-fn made(order: &Order) -> Value {
-    serde_json::to_value(of(order, &fake::settings()).unwrap().job).unwrap()
-}
-
 /// The templates of the head and of each group.
 fn templates(job: &Value) -> Vec<&Value> {
     let cluster = &job["spec"]["rayClusterSpec"];
@@ -115,7 +101,7 @@ fn a_pasted_rayjob() {
 #[test]
 fn all_that_is_not_overridden_is_in_the_attempt() {
     let mut told = Vec::new();
-    super::tests::differences("", &pasted(), &made(&order_of(pasted())), &mut told);
+    differences("", &pasted(), &made(&order_of(pasted())), &mut told);
     let overridden = Manifest::from(pasted()).overrides();
     // What holds the agent is another text, as everywhere; lists are told by the names of their entries.
     let known = |place: &String| {
@@ -127,7 +113,7 @@ fn all_that_is_not_overridden_is_in_the_attempt() {
     assert_eq!(told.len(), groups.len(), "{told:#?}");
     for (given, found) in templates(&pasted()).into_iter().zip(templates(&made(&order_of(pasted())))) {
         let mut told = Vec::new();
-        super::tests::differences("", given, found, &mut told);
+        differences("", given, found, &mut told);
         told.retain(|place| place != ".spec.restartPolicy");
         assert_eq!(told, Vec::<String>::new());
     }

@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::clusters::kubernetes::{
+    capacity::held,
     fake::{node, pod, running, settings, spec},
     wants,
 };
@@ -89,8 +90,8 @@ fn cluster(names: &[&str]) -> Nodes {
     names.iter().map(|name| node(name, "True", None)).collect()
 }
 
-fn told(wants: &Wants, on: &Nodes, pods: &[PodSeen]) -> (Fit, String) {
-    let mut found = nodes(wants, on, pods);
+fn told(wants: &Wants, on: &Nodes) -> (Fit, String) {
+    let mut found = nodes(wants, on, &BTreeMap::new());
     assert_eq!(found.len(), 1, "{found:?}");
     let finding = found.remove(0);
     (finding.fit, finding.text)
@@ -111,15 +112,30 @@ fn all_some_or_none_fit_now() {
         ("too large", 2, 9, &[][..], Fit::Later, "No node could hold a master"),
     ] {
         let wants = wanting(replicas, gpus);
-        let found = nodes(&wants, &here, pods).remove(0);
+        let found = nodes(&wants, &here, &held(pods)).remove(0);
         assert_eq!(found.fit, fit, "{case}: {}", found.text);
         assert!(found.text.contains(words), "{case}: {}", found.text);
     }
 }
 
 #[test]
+fn however_many_replicas_there_are_all_are_counted() {
+    let names: Vec<_> = (0..1_250).map(|n| format!("n{n}")).collect();
+    let here = cluster(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    // Four on each.
+    for (replicas, words) in
+        [(5_000, "All 5000 replicas fit now"), (7_000, "5000 of 7000 replicas fit now, 2000 will wait.")]
+    {
+        let mut wants = wanting(2, 2);
+        wants.parts[1].replicas = replicas - 1;
+        let (_, text) = told(&wants, &here);
+        assert!(text.starts_with(words), "{text}");
+    }
+}
+
+#[test]
 fn what_is_too_large_says_what_it_asks_for() {
-    let found = nodes(&wanting(3, 9), &cluster(&["n1", "n2"]), &[]);
+    let found = nodes(&wanting(3, 9), &cluster(&["n1", "n2"]), &BTreeMap::new());
     let texts: Vec<_> = found.iter().map(|one| one.text.as_str()).collect();
     let of = |part: &str| {
         format!(
@@ -134,7 +150,7 @@ fn nodes_that_take_no_pods_count_neither_way() {
     let change = |change: &dyn Fn(&mut NodeSeen)| {
         let mut nodes = cluster(&["n1", "n2"]);
         change(nodes.values_mut().next().unwrap());
-        told(&wanting(2, 8), &nodes, &[])
+        told(&wanting(2, 8), &nodes)
     };
     let taint =
         |key: &str| Taint { key: key.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
@@ -161,7 +177,7 @@ fn labels_and_taints_choose_the_nodes() {
     let wants = wants::of(&spec, &settings()).unwrap();
     let mut here = cluster(&["n1", "n2"]);
     assert_eq!(
-        told(&wants, &here, &[]).1,
+        told(&wants, &here).1,
         "No node could hold a master as the cluster is now: it asks for 0.05 of cpu, 64Mi of memory and 8 of nvidia.com/gpu, and no node has its labels or none of its taints is borne."
     );
     let node = here.values_mut().next().unwrap();
@@ -172,5 +188,5 @@ fn labels_and_taints_choose_the_nodes() {
         effect: "NoExecute".to_owned(),
         ..Taint::default()
     }];
-    assert_eq!(told(&wants, &here, &[]).0, Fit::Ok);
+    assert_eq!(told(&wants, &here).0, Fit::Ok);
 }

@@ -53,8 +53,8 @@ fn what_fields_name_is_found_at_them() {
     assert_eq!(parts, [("master", 1), ("worker", 2)]);
     let want = [("cpu", 4.0), ("memory", 1_073_741_824.0), ("nvidia.com/gpu", 8.0)];
     for part in &wants.parts {
-        assert_eq!(part.requests, want.map(|(name, amount)| (name.to_owned(), amount)).into());
-        assert_eq!((part.requests == part.limits, part.unsaid.is_empty()), (true, true));
+        assert_eq!(part.asked.requests, want.map(|(name, amount)| (name.to_owned(), amount)).into());
+        assert_eq!((part.asked.requests == part.asked.limits, part.asked.unsaid.is_empty()), (true, true));
     }
 }
 
@@ -62,10 +62,10 @@ fn what_fields_name_is_found_at_them() {
 fn what_a_job_leaves_to_the_cluster_is_known() {
     let wants = of(&spec(1), &settings()).unwrap();
     assert_eq!(named(&wants), []);
-    let unsaid: Vec<_> = wants.parts[0].unsaid.iter().copied().collect();
+    let unsaid: Vec<_> = wants.parts[0].asked.unsaid.iter().copied().collect();
     assert_eq!(unsaid, ["limits.cpu", "limits.memory", "requests.cpu", "requests.memory"]);
     // The agent's init container has its own.
-    assert_eq!(wants.parts[0].requests["cpu"], 0.05);
+    assert_eq!(wants.parts[0].asked.requests["cpu"], 0.05);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn every_group_of_a_pasted_ray_cluster_counts_with_the_pods_that_kuberay_makes_a
     });
     let options = PodOptions { manifest: Some(Manifest::from(manifest)), ..PodOptions::default() };
     let wants = of(&JobSpec { kubernetes: options, ..ray_spec(8) }, &settings()).unwrap();
-    let cpus = |part: &Part| (part.name.clone(), part.replicas, part.requests["cpu"]);
+    let cpus = |part: &Part| (part.name.clone(), part.replicas, part.asked.requests["cpu"]);
     assert_eq!(
         wants.parts.iter().map(cpus).collect::<Vec<_>>(),
         [
@@ -152,7 +152,7 @@ fn what_a_manifest_names_is_found_at_its_place() {
     );
     assert!(wants.secrets.contains("keys"));
     assert_eq!(wants.parts.iter().map(|part| part.replicas).collect::<Vec<_>>(), [1, 7]);
-    assert_eq!(wants.parts[0].requests["cpu"], 9.0, "what runs before has its own time");
+    assert_eq!(wants.parts[0].asked.requests["cpu"], 9.0, "what runs before has its own time");
 }
 
 #[test]

@@ -1,3 +1,5 @@
+use std::sync::Mutex;
+
 use futures::stream;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -25,26 +27,23 @@ async fn a_moment() {
     tokio::time::sleep(Duration::from_millis(200)).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_list_that_others_keep_waiting_is_a_failure_from_its_first_moment_on() {
     let (keeper, watched) = (keeper(), pods_of_train());
     let others = Arc::clone(&keeper.lists).acquire_owned().await.unwrap();
-    keeper.world.heard(&watched, true);
-    let mut waiting = pin!(keeper.room(&watched, Duration::from_millis(10)));
-    tokio::select! {
-        _ = &mut waiting => panic!("there is no room"),
-        () = a_moment() => {}
-    }
-    let almost = FAILING - Duration::from_millis(100);
-    let failing = keeper.world.failing(Instant::now() + almost);
+    keeper.world.health.heard(&watched, true);
+    let mut waiting = pin!(keeper.room(&watched));
+    let longer = FAILING + Duration::from_millis(1);
+    assert!(tokio::time::timeout(longer, &mut waiting).await.is_err(), "there is no room");
+    let failing = keeper.world.health.failing(Instant::now());
     assert_eq!(failing.len(), 1, "it waits for longer than that");
     assert_eq!(failing[0].0, watched);
     drop(others);
     assert!(waiting.await.is_some());
-    assert!(keeper.world.heard(&watched, true), "it is watched again");
+    assert!(keeper.world.health.heard(&watched, true), "it is watched again");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_list_without_an_end_is_given_up() {
     let (keeper, most) = (keeper(), Duration::from_millis(100));
     let endless = stream::unfold((), |()| async {
@@ -56,10 +55,10 @@ async fn a_list_without_an_end_is_given_up() {
     let follow = keeper.follow(&watched, endless, &mut take, most);
     let followed = tokio::time::timeout(SOON, follow).await.expect("it is given up");
     assert!(!followed.synced);
-    assert_eq!(keeper.world.failing(Instant::now()).len(), 1);
+    assert_eq!(keeper.world.health.failing(Instant::now()).len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_watch_may_last_longer_than_its_list() {
     let (keeper, most) = (keeper(), Duration::from_millis(100));
     let listed = stream::iter([Ok(Event::<Pod>::Init), Ok(Event::InitDone)]);
@@ -73,6 +72,26 @@ async fn a_watch_may_last_longer_than_its_list() {
     assert_eq!((followed.synced, taken), (true, 3));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_list_that_was_late_has_twice_the_time_from_then_on() {
+    let begun = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::clone(&begun);
+    let (client, _) = client(move |_, _| {
+        notes.lock().unwrap().push(Instant::now());
+        None
+    });
+    let (keeper, watched) = (keeper(), pods_of_train());
+    let api = Api::<Pod>::namespaced(client, "train");
+    let config = watcher::Config::default();
+    let wanted = |_: &Followed| begun.lock().unwrap().len() < 6;
+    keeper.keep_while(&watched, &api, &config, &mut |_: &World, _| {}, wanted).await;
+    let begun = begun.lock().unwrap();
+    let lasted = begun.windows(2).map(|two| (two[1] - two[0]).as_secs());
+    for (lasted, limit) in lasted.zip([60, 120, 240, 240, 240]) {
+        assert!((limit..=limit + LONGEST_PAUSE.as_secs()).contains(&lasted), "{lasted} of {limit}");
+    }
+}
+
 /// What a cluster serves of a group and version.
 fn served(name: &str, kind: &str) -> Option<(u16, Value)> {
     let resource =
@@ -83,10 +102,11 @@ fn served(name: &str, kind: &str) -> Option<(u16, Value)> {
     ))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_list_that_nothing_waits_for_keeps_no_other_waiting() {
     let (client, asked) = client(|what, _| {
-        let is_optional = ["/workloads?", "/podgroups?", "/queues?"].iter().any(|name| what.contains(name));
+        let is_optional = ["/workloads?", "/podgroups?", "/queues?", "/events?"];
+        let is_optional = is_optional.iter().any(|name| what.contains(name));
         match what {
             "GET /version" => version(),
             "GET /apis/kueue.x-k8s.io/v1beta2" => served("workloads", "Workload"),

@@ -18,44 +18,10 @@ fn set(world: &World, uid: &str, status: serde_json::Value, now: Instant) {
     world.set_pod("train", pod("master-0", uid, "n1", status), now);
 }
 
-fn namespaces() -> Vec<String> {
-    vec!["train".to_owned()]
-}
-
 fn sync(world: &World) {
-    world.heard(&Watched::Server, true);
-    world.heard(&Watched::Jobs(PYTORCH, "train".to_owned()), true);
-    world.heard(&Watched::Pods("train".to_owned()), true);
-}
-
-#[tokio::test]
-async fn nothing_is_concluded_before_full_lists_and_while_a_watch_fails() {
-    let (world, _hints) = world();
-    let now = Instant::now();
-    assert!(world.blind(PYTORCH, &namespaces(), now).unwrap().contains("has not answered yet"));
-    world.heard(&Watched::Server, true);
-    assert!(world.blind(PYTORCH, &namespaces(), now).unwrap().contains("are not listed yet"));
-    let pods = Watched::Pods("train".to_owned());
-    assert!(world.failed(&pods, "refused", now), "new words are said");
-    assert!(!world.failed(&pods, "refused", now), "once");
-    sync(&world);
-    assert_eq!(world.blind(PYTORCH, &namespaces(), now), None);
-
-    assert!(world.failed(&pods, "away", now));
-    world.failed(&pods, "away", now + Duration::from_secs(14));
-    assert_eq!(
-        world.blind(PYTORCH, &namespaces(), now + Duration::from_secs(14)),
-        None,
-        "a restart of the API server"
-    );
-    let why = world.blind(PYTORCH, &namespaces(), now + Duration::from_secs(15)).unwrap();
-    assert!(why.contains("pods of namespace train") && why.contains("away"), "{why}");
-    assert!(world.heard(&pods, true), "and it is said when it is over");
-    assert_eq!(world.blind(PYTORCH, &namespaces(), now + Duration::from_secs(15)), None);
-    // Events and nodes bring words only.
-    world.failed(&Watched::Nodes, "forbidden", now);
-    assert_eq!(world.blind(PYTORCH, &namespaces(), now + Duration::from_secs(60)), None);
-    assert!(world.blind_to_nodes(now).unwrap().contains("forbidden"));
+    world.health.heard(&Watched::Server, true);
+    world.health.heard(&Watched::Jobs(PYTORCH, "train".to_owned()), true);
+    world.health.heard(&Watched::Pods("train".to_owned()), true);
 }
 
 #[tokio::test]
@@ -73,7 +39,26 @@ async fn the_last_state_of_a_pod_stays_until_its_attempt_is_gone() {
     world.remove_job(&task(), "job-1");
     let (known, _) = world.known(&task(), now);
     assert!(known.job.is_none() && known.pods.is_empty());
-    assert_eq!(world.namespace_of(&task()), None);
+    assert!(!world.is_there(&task()));
+    assert_eq!(
+        world.namespace_of(&task()).as_deref(),
+        Some("train"),
+        "what is told of it last is told there"
+    );
+}
+
+#[test]
+fn only_so_many_places_are_remembered_of_what_is_gone() {
+    let mut places = Places::default();
+    let task = |number: usize| TaskId::new(format!("demo-jabcdefghij2-{number}")).unwrap();
+    let place = |uid: &str| Place { namespace: "train".to_owned(), uid: Some(uid.to_owned()) };
+    for number in 1..=PLACES + 1 {
+        places.set(&task(number), place("a"));
+        places.set(&task(number), place("b"));
+    }
+    assert_eq!(places.of.get(&task(1)), None);
+    assert_eq!(places.of.get(&task(2)), Some(&place("b")));
+    assert_eq!((places.of.len(), places.order.len()), (PLACES, PLACES));
 }
 
 #[tokio::test]
@@ -285,15 +270,15 @@ async fn a_full_list_shows_what_went_unseen() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_told_to_end_is_waited_for_and_one_that_runs_is_not() {
+async fn whose_pod_is_told_to_end_is_waited_for_and_one_that_runs_is_not() {
     let (world, _hints) = world();
     let now = Instant::now();
     set(&world, "a", running(), now);
-    assert_eq!(world.until_one_ends().now_or_never(), None);
+    assert_eq!(world.ending().now_or_never(), None);
     let told = PodSeen { deleting: true, ..pod("master-0", "a", "n1", running()) };
     world.set_pod("train", told, now);
-    assert_eq!(world.until_one_ends().now_or_never(), Some(()));
-    assert_eq!(world.until_one_ends().now_or_never(), None, "once");
+    assert_eq!(world.ending().now_or_never(), Some([task()].into()));
+    assert_eq!(world.ending().now_or_never(), None, "once");
 }
 
 #[tokio::test]
@@ -382,6 +367,41 @@ async fn the_head_of_a_ray_cluster_has_the_drivers_output_and_its_workers_none()
     let [head] = printing.as_slice() else { panic!("{printing:?}") };
     assert_eq!((head.replica.as_str(), head.container.as_str()), ("head-0", "ray"));
     assert!(head.is_first());
+}
+
+#[tokio::test]
+async fn workers_of_ray_that_are_gone_are_forgotten_once_the_driver_runs() {
+    let (world, _hints) = world();
+    let now = Instant::now();
+    sync(&world);
+    let set_job = |status: &str| {
+        let status = serde_json::json!({ "jobDeploymentStatus": "Running", "jobStatus": status });
+        world.set_job(fake::ray_job(2, status));
+    };
+    let set = |uid: &str| world.set_pod("train", fake::ray_pod("worker", uid, "n1", running()), now);
+    let known = || -> Vec<_> {
+        world.known(&task(), now).0.pods.into_iter().map(|pod| (pod.seen.uid, pod.gone)).collect()
+    };
+    set_job("");
+    world.set_pod("train", fake::ray_pod("head", "h", "n1", running()), now);
+    set("a");
+    world.remove_pod(&task(), "a");
+    assert_eq!(
+        known(),
+        [("h".to_owned(), false), ("a".to_owned(), true)],
+        "before that it tells what failed"
+    );
+    set_job("RUNNING");
+    assert_eq!(known(), [("h".to_owned(), false)]);
+    for worker in 0..3_000 {
+        let uid = worker.to_string();
+        set(&uid);
+        world.remove_pod(&task(), &uid);
+    }
+    set("z");
+    assert_eq!(known(), [("h".to_owned(), false), ("z".to_owned(), false)]);
+    world.remove_pod(&task(), "h");
+    assert_eq!(known()[0], ("h".to_owned(), true), "the head's end is the attempt's");
 }
 
 #[tokio::test]

@@ -9,12 +9,10 @@ use std::{
 use super::{Checker, NAMESPACE, names};
 use crate::job::{
     ClusterKind, PodOptions, SecretVariable, SiteCluster, Toleration, Volume, VolumeSource, limits,
-    pods::{is_within, plain_path},
+    pods::{OVER_OURS, is_over_ours, is_within, plain_path},
     quantity::Quantity,
 };
 
-/// Where the agent is in every replica.
-const AGENT_DIR: &str = "/holdfast";
 /// Where `shm_size` mounts memory.
 const SHM_DIR: &str = "/dev/shm";
 /// Domains of labels that Holdfast, Kubernetes and the operators set; domains below Kubernetes' own, as of
@@ -258,8 +256,8 @@ impl PodOptions {
             Some("must hold no colon")
         } else if plain.is_empty() {
             Some("must not be / itself, which is the image's")
-        } else if is_within(plain, AGENT_DIR) {
-            Some("must not be within /holdfast, where Holdfast's agent is")
+        } else if is_over_ours(plain) {
+            Some(OVER_OURS)
         } else if self.shm_size.is_some() && is_within(plain, SHM_DIR) {
             Some("must not be within /dev/shm, which shm_size mounts")
         } else {

@@ -221,15 +221,17 @@ fn a_volume_is_mounted_once_where_nothing_else_is() {
         ("/a\\n", "holds U+000A"),
         ("/data", "is mounted twice"),
         ("/data/", "is mounted twice"),
-        ("/holdfast", "must not be within /holdfast"),
-        ("/holdfast/x", "must not be within /holdfast"),
+        ("/holdfast", "must not be within /holdfast or /etc/holdfast"),
+        ("/holdfast/x", "must not be within /holdfast or /etc/holdfast"),
+        ("/etc/holdfast", "must not be within /holdfast or /etc/holdfast"),
+        ("/etc//holdfast/token", "must not be within /holdfast or /etc/holdfast"),
         ("/dev/shm", "must not be within /dev/shm"),
     ] {
         let told = at(path);
         assert_eq!(told.len(), 1, "{path}: {told:?}");
         assert!(told[0].starts_with(&format!("kubernetes.volumes[1].mount_path {want}")), "{path}: {told:?}");
     }
-    for path in ["/data/deep", "/database", "/holdfasts", "/dev/shm2", "/with space"] {
+    for path in ["/data/deep", "/database", "/holdfasts", "/etc/holdfast2", "/dev/shm2", "/with space"] {
         assert_eq!(at(path), [""; 0], "{path}");
     }
     let own = r#"{"volumes": [{"mount_path": "/dev/shm", "source": {"claim": "a"}}]}"#;

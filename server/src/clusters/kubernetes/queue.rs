@@ -8,6 +8,10 @@ use super::{
     seen::{Amounts, JobSeen},
 };
 
+/// What is said of a pod that the Pod Security level of its namespace forbids.
+pub(super) const POD_SECURITY: &str =
+    "the namespace's Pod Security level does not allow it; change the job or the level";
+
 /// What keeps the attempt from having its resources.
 pub(super) fn why(job: &JobSeen, known: &Known, nodes: &Nodes) -> Queue {
     if let Some(message) = job.conditions.get("Suspended") {
@@ -33,6 +37,10 @@ pub(super) fn why(job: &JobSeen, known: &Known, nodes: &Nodes) -> Queue {
     if (there.len() as u64) < u64::from(job.replicas) {
         return match &known.trouble {
             Some(message) if is_quota(message) => plain(QueueReason::Quota, message),
+            // No pod will ever be let in, however often the operator tries. What to do comes first, as such words are long.
+            Some(message) if violates_pod_security(message) => {
+                plain(QueueReason::Inadmissible, &format!("{POD_SECURITY}: {message}"))
+            }
             Some(message) => plain(QueueReason::Constraints, message),
             None if job.conditions.is_empty() => plain(
                 QueueReason::Constraints,
@@ -69,6 +77,11 @@ fn suspended(job: &JobSeen, message: &str, known: &Known) -> Queue {
 /// Whether an API server's refusal is about a quota, which may have room later.
 pub(super) fn is_quota(message: &str) -> bool {
     message.contains("exceeded quota")
+}
+
+/// Whether an API server's refusal is about the Pod Security level of a namespace.
+pub(super) fn violates_pod_security(message: &str) -> bool {
+    message.contains("violates PodSecurity")
 }
 
 pub(super) fn plain(reason: QueueReason, text: &str) -> Queue {

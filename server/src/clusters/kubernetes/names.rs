@@ -38,8 +38,6 @@ pub(super) const CONTAINER: &str = "pytorch";
 pub(super) const RAY_CONTAINER: &str = "ray";
 /// Keeps a RayJob until KubeRay has stopped its driver.
 pub(super) const RAY_FINALIZER: &str = "ray.io/rayjob-finalizer";
-/// The longest name of a job: the operators make `<name>-worker-<n>` and more of it.
-pub(super) const NAME_CHARS: usize = 47;
 
 /// Kinds of jobs, each an operator's.
 pub(super) const KINDS: [JobKind; 2] = [JobKind::PyTorchJob, JobKind::RayJob];
@@ -84,29 +82,4 @@ pub(super) fn of_cluster(settings: &KubernetesSettings) -> String {
 /// A label selector for the objects of one attempt.
 pub(super) fn of_task(settings: &KubernetesSettings, task: &TaskId) -> String {
     format!("{},{TASK}={task}", of_cluster(settings))
-}
-
-/// Whether a name is one that services may have (RFC 1035), and short enough.
-pub(super) fn is_object_name(name: &str) -> bool {
-    name.len() <= NAME_CHARS
-        && engine::ids::is_dns_label(name)
-        && name.starts_with(|c: char| c.is_ascii_lowercase())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_object_name_begins_with_a_letter_and_is_short() {
-        for (name, want) in [
-            ("demo-jabcdefghij2-1", true),
-            ("7b-jabcdefghij2-1", false),
-            ("-a", false),
-            (&*"a".repeat(47), true),
-            (&*"a".repeat(48), false),
-        ] {
-            assert_eq!(is_object_name(name), want, "{name}");
-        }
-    }
 }

@@ -83,7 +83,7 @@ use self::{
 };
 pub use self::{
     client::KubernetesError,
-    settings::{ACCELERATOR, AgentSource, KubernetesSettings, NODE_LOST_SECONDS},
+    settings::{ACCELERATOR, AgentSource, CLUSTER_OF_FLAGS, KubernetesSettings, NODE_LOST_SECONDS},
 };
 use super::{Cluster, ClusterError, Node, Note, Order, Present};
 use crate::clock::{Clock, SystemClock};

@@ -75,7 +75,7 @@ pub(super) fn begin(
         for kind in names::KINDS {
             let api = Api::namespaced_with(client.clone(), namespace, &names::resource(kind));
             let watched = Watched::Jobs(kind, namespace.clone());
-            keeper().keep(watched, api, ours.clone(), jobs(kind, namespace.clone()));
+            keeper().keep(watched, api, ours.clone(), jobs(kind, namespace.clone(), settings.clone()));
             // Events carry no labels of ours.
             let about = match kind {
                 JobKind::PyTorchJob => "involvedObject.kind=PyTorchJob,reason=FailedCreatePod",
@@ -86,7 +86,8 @@ pub(super) fn begin(
             keeper().keep(watched, api, any.clone().fields(about), events);
         }
         let api = Api::namespaced(client.clone(), namespace);
-        keeper().keep(Watched::Pods(namespace.clone()), api, ours.clone(), pods(namespace.clone()));
+        let take = pods(namespace.clone(), settings.clone());
+        keeper().keep(Watched::Pods(namespace.clone()), api, ours.clone(), take);
         for reason in seen::START_TROUBLES {
             let api = Api::namespaced(client.clone(), namespace);
             let about = format!("involvedObject.kind=Pod,reason={reason}");
@@ -137,9 +138,15 @@ fn note_since(world: &World, watched: &Watched, outcome: Result<bool, String>, s
     }
 }
 
-fn jobs(kind: JobKind, namespace: String) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
+fn jobs(
+    kind: JobKind,
+    namespace: String,
+    settings: KubernetesSettings,
+) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
     let mut listed = BTreeSet::new();
-    let seen = move |object: &DynamicObject| JobSeen::of(kind, object);
+    let seen = move |object: &DynamicObject| {
+        JobSeen::of(kind, object).filter(|_| names::is_of_cluster(&settings, object.labels()))
+    };
     move |world, event| match event {
         Event::Init => listed.clear(),
         Event::InitApply(object) => {
@@ -154,12 +161,13 @@ fn jobs(kind: JobKind, namespace: String) -> impl FnMut(&World, Event<DynamicObj
     }
 }
 
-fn pods(namespace: String) -> impl FnMut(&World, Event<Pod>) + Send + 'static {
+fn pods(namespace: String, settings: KubernetesSettings) -> impl FnMut(&World, Event<Pod>) + Send + 'static {
     let mut listed = BTreeSet::new();
+    let seen = move |pod: &Pod| PodSeen::of(pod).filter(|_| names::is_of_cluster(&settings, pod.labels()));
     let set = {
-        let namespace = namespace.clone();
+        let (namespace, seen) = (namespace.clone(), seen.clone());
         move |world: &World, pod: &Pod| {
-            if let Some(seen) = PodSeen::of(pod) {
+            if let Some(seen) = seen(pod) {
                 world.set_pod(&namespace, seen, Instant::now());
             }
         }
@@ -175,7 +183,7 @@ fn pods(namespace: String) -> impl FnMut(&World, Event<Pod>) + Send + 'static {
         Event::Delete(pod) => {
             // Its last words may be in the very event that says it is gone.
             set(world, &pod);
-            if let Some(seen) = PodSeen::of(&pod) {
+            if let Some(seen) = seen(&pod) {
                 world.remove_pod(&seen.task, &seen.uid);
             }
         }

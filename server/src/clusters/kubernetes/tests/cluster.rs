@@ -61,6 +61,28 @@ async fn an_attempt_is_seen_with_the_first_lists_and_hinted_at() {
 }
 
 #[tokio::test]
+async fn watches_show_what_was_made_before_there_were_several_clusters_and_nothing_of_another() {
+    for (label, is_seen) in [(None, true), (Some("gpu-a"), false)] {
+        let mut job = job_object(1, &[("Running", "True", "runs")]);
+        let mut pod = pod_object("master-0", "m-1", "n1", running());
+        for object in [&mut job, &mut pod] {
+            let labels = object["metadata"]["labels"].as_object_mut().unwrap();
+            match label {
+                Some(cluster) => labels[names::CLUSTER] = cluster.into(),
+                None => drop(labels.remove(names::CLUSTER)),
+            }
+        }
+        let (client, _) = client(server(vec![job], vec![pod]));
+        let (cluster, _stop) = start(client);
+        let seen = observed(&cluster, JobKind::PyTorchJob).await;
+        assert_eq!(matches!(seen, Observation::Placed { .. }), is_seen, "{label:?}: {seen:?}");
+        assert_eq!(seen == Observation::Absent, !is_seen, "{label:?}: {seen:?}");
+        assert_eq!(cluster.present().await.unwrap().len(), usize::from(is_seen), "{label:?}");
+        assert_eq!(cluster.world.nodes().1.len(), usize::from(is_seen), "{label:?}");
+    }
+}
+
+#[tokio::test]
 async fn absence_is_asked_for_and_not_concluded() {
     let (client, asked) = client(server(Vec::new(), Vec::new()));
     let (cluster, _stop) = start(client);

@@ -16,7 +16,7 @@ pub(super) const OVER_OURS: &str = "must not be within /holdfast or /etc/holdfas
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PodOptions {
-    /// Namespace of the job's objects; absent: the one configured for the cluster.
+    /// Namespace of the job's objects; absent: the first that is configured for the cluster. A job keeps it, whatever is the first later.
     pub namespace: Option<String>,
     /// CPU of each replica, requested and limited alike: `4`, `500m`.
     pub cpu: Option<String>,

@@ -31,6 +31,11 @@ const KEY_RULE: &str = "must be up to 63 letters, digits, -, _ and ., with a let
 const VALUE_RULE: &str =
     "must be empty or up to 63 letters, digits, -, _ and ., with a letter or digit at both ends";
 
+/// Where a job is that names no namespace. Told in its spec, so that its later attempts are where the first is, and all are looked for there.
+pub(super) fn default_namespace(cluster: Option<&SiteCluster>) -> Option<String> {
+    cluster?.default_namespace().map(str::to_owned)
+}
+
 impl PodOptions {
     /// The options in force: texts trimmed, empty ones left out.
     pub(super) fn check(
@@ -39,7 +44,7 @@ impl PodOptions {
         cluster: Option<&SiteCluster>,
         check: &mut Checker,
     ) -> Self {
-        let options = self.trimmed();
+        let mut options = self.trimmed();
         match cluster.map(|cluster| cluster.kind) {
             // The cluster's own error says more.
             None => {}
@@ -51,6 +56,7 @@ impl PodOptions {
                 options.queues(check);
                 options.secrets(env, check);
                 options.volumes(cluster.is_some_and(|cluster| cluster.allows_host_paths), check);
+                options.namespace = options.namespace.or_else(|| default_namespace(cluster));
             }
         }
         options

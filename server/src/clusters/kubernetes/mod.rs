@@ -308,6 +308,11 @@ impl Cluster for Arc<Kubernetes> {
         serde_json::to_value(job).map_err(|why| why.to_string())
     }
 
+    fn missing_namespace(&self, spec: &JobSpec) -> Option<String> {
+        let of_job = spec.kubernetes.namespace.as_ref()?;
+        (!self.settings().namespaces.contains(of_job)).then(|| of_job.clone())
+    }
+
     fn troubles(&self) -> Vec<ClusterTrouble> {
         troubles::of(self.world.failing(Instant::now()), self.settings())
     }

@@ -57,6 +57,21 @@ fn an_empty_text_asks_for_nothing() {
 }
 
 #[test]
+fn a_job_that_names_no_namespace_keeps_the_one_that_was_the_first() {
+    let site_of = |namespaces: &[&str]| {
+        let mut site = site(false);
+        site.clusters[1].namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
+        site
+    };
+    let spec = draft("{}").validate(&site_of(&["train", "eval"])).unwrap();
+    assert_eq!(spec.kubernetes.namespace.as_deref(), Some("train"));
+    let again = JobDraft::from(&spec).validate(&site_of(&["eval", "train"])).unwrap();
+    assert_eq!(again, spec, "whatever is the first by now");
+    let unknown = draft("{}").validate(&site(false)).unwrap();
+    assert_eq!(unknown.kubernetes.namespace, None, "where the site does not say, the cluster does");
+}
+
+#[test]
 fn the_local_cluster_uses_none_of_them() {
     let mut local = draft(EVERYTHING);
     (local.cluster, local.image) = (None, None);

@@ -95,6 +95,17 @@ async fn absence_is_asked_for_and_not_concluded() {
 }
 
 #[tokio::test]
+async fn a_namespace_that_was_taken_out_is_missing_for_the_jobs_that_are_in_it() {
+    let (client, _) = client(|_, _| None);
+    let (cluster, _stop) = start(client);
+    let mut spec = fake::spec(1);
+    for (namespace, want) in [(None, None), (Some("eval"), None), (Some("research"), Some("research"))] {
+        spec.kubernetes.namespace = namespace.map(str::to_owned);
+        assert_eq!(cluster.missing_namespace(&spec).as_deref(), want, "{namespace:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_suspension_is_asked_for_before_pods_that_go_are_a_failure() {
     let mut pod = pod_object("master-0", "m-1", "n1", terminated("Failed", 143, "Error"));
     pod["metadata"]["deletionTimestamp"] = "2026-11-29T19:26:47Z".into();

@@ -238,8 +238,8 @@ pub struct JobView {
     pub spec: JobSpec,
     /// What a person may do now, each with the reason where it is refused.
     pub may: JobMay,
-    /// Its cluster is configured on this server. Where it is not, nothing is concluded of the job, and deleting it leaves behind what is
-    /// on the cluster.
+    /// Its cluster is configured on this server, with the namespace of the job. Where it is not, nothing is concluded of the job, and
+    /// deleting it leaves behind what is on the cluster.
     pub cluster_configured: bool,
     /// What keeps its cluster from working for it now, each with what to do; of a job that has ended only that it is not configured.
     pub cluster_troubles: Vec<String>,

@@ -308,6 +308,11 @@ impl SiteCluster {
             namespaces: Vec::new(),
         }
     }
+
+    /// The namespace of a new job that names none, where that is known here.
+    pub fn default_namespace(&self) -> Option<&str> {
+        self.namespaces.first().map(String::as_str)
+    }
 }
 
 impl Site {

@@ -93,7 +93,7 @@ pub enum Substate {
     Diagnosing,
     /// A hang is suspected.
     SuspectedHang,
-    /// It waits in vain: no set of nodes, or no quota, can ever hold it, or its queue does not take it.
+    /// It waits in vain: no set of nodes, or no quota, can ever hold it, or its queue or its namespace does not take it.
     Unschedulable,
     /// The cluster or the agents cannot be reached.
     Unknown,
@@ -234,7 +234,7 @@ pub enum QueueReason {
     Quota,
     /// It asks for more than its queue's quota can ever give.
     QuotaTooSmall,
-    /// Its queue does not exist, is stopped or does not take it.
+    /// Its queue does not exist, is stopped or does not take it, or its namespace never lets its pods in.
     Inadmissible,
     /// Its queue has given it up; a person must let it in again.
     Deactivated,

@@ -171,6 +171,25 @@ pub enum User {
         #[command(flatten)]
         storage: Storage,
     },
+    /// Remove an account with its sessions and API tokens, at once on all servers. Its jobs stay and run on.
+    Remove {
+        /// Its name
+        name: String,
+        /// Where everything is kept.
+        #[command(flatten)]
+        storage: Storage,
+    },
+    /// Give an account another password and end its sessions; its API tokens stay. Prints a new password, unless one is given on standard input.
+    Password {
+        /// Its name
+        name: String,
+        /// Read the password (its first line) from standard input
+        #[arg(long)]
+        password_stdin: bool,
+        /// Where everything is kept.
+        #[command(flatten)]
+        storage: Storage,
+    },
 }
 
 /// What can be done with API tokens.
@@ -183,6 +202,18 @@ pub enum Token {
         user: String,
         /// What it is for
         #[arg(long, default_value = "cli")]
+        name: String,
+        /// Where everything is kept.
+        #[command(flatten)]
+        storage: Storage,
+    },
+    /// Revoke an account's tokens of one name, at once on all servers.
+    Revoke {
+        /// The account they act for
+        #[arg(long)]
+        user: String,
+        /// What they were said to be for when they were made
+        #[arg(long, value_name = "TOKEN")]
         name: String,
         /// Where everything is kept.
         #[command(flatten)]

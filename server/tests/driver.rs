@@ -291,6 +291,44 @@ async fn a_job_of_a_cluster_that_is_not_configured_is_unknown_until_a_person_let
 }
 
 #[tokio::test]
+async fn an_attempt_in_a_namespace_that_was_taken_out_is_not_taken_for_removed() {
+    let taken_out = || Faults { without_namespace: true, ..Faults::default() };
+    let world = World::new(Faults::default(), 2).await;
+    world.until("it is there", |chain| chain.pending_effects().is_empty()).await;
+    world.tell(1, ReportBody::Ready).await;
+    world.tell(2, ReportBody::Started).await;
+    world.until_state(State::Running).await;
+    let asked_again = async || {
+        let failed = world.driver.status().failed;
+        reached("it is asked for again", || world.driver.status().failed > failed + 2).await;
+    };
+    world.cluster.set(taken_out());
+    asked_again().await;
+    // Whoever got through now would be told that it is absent.
+    let file = world.dir.path().join("cluster").join(task(1).as_str());
+    std::fs::remove_file(&file).unwrap();
+    asked_again().await;
+    world.until_state(State::Running).await;
+    assert!(world.incidents().await.is_empty());
+
+    world.cluster.appear(&task(1));
+    world.cluster.set(Faults::default());
+    world.after_calls(2).await;
+    world.until_state(State::Running).await;
+    assert_eq!(world.cluster.log(), [format!("create {}", task(1))]);
+
+    world.cluster.set(taken_out());
+    world.ask(Request::Delete { force: false }).await;
+    asked_again().await;
+    assert!(generation(&world.store).await.is_some(), "it is still there");
+    world.ask(Request::Delete { force: true }).await;
+    world.until_forgotten().await;
+    let log = world.cluster.log();
+    assert_eq!(log[1..], [format!("forget {} with 1 attempts", job_id())], "what is kept here is dropped");
+    assert_eq!(world.cluster.live(), [task(1).to_string()], "and what is there is left");
+}
+
+#[tokio::test]
 async fn a_job_that_has_ended_is_forgotten_without_its_cluster() {
     let mut world = World::new(Faults::default(), 0).await;
     world.play(1, 0).await;

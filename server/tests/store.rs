@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 #[cfg(test)]
+mod accounts;
+#[cfg(test)]
 mod databases;
 #[cfg(test)]
 mod idempotency;

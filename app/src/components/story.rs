@@ -200,7 +200,7 @@ pub const fn waits_for(reason: QueueReason) -> &'static str {
         QueueReason::Unschedulable => "no set of nodes can ever take it",
         QueueReason::Quota => "a quota is used up",
         QueueReason::QuotaTooSmall => "it asks for more than its queue's quota can ever give",
-        QueueReason::Inadmissible => "its queue does not take it",
+        QueueReason::Inadmissible => "its queue or its namespace does not take it",
         QueueReason::Deactivated => "its queue has given it up until a person lets it in again",
         QueueReason::AdmissionChecks => "there is quota for it, and checks come first",
         QueueReason::Requeued => "its queue took its resources back and gives it others later",

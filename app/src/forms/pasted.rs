@@ -127,7 +127,7 @@ pub(super) fn meaning(typed: &Typed) -> String {
     typed.text(READ).unwrap_or(typed.get(name::MANIFEST)).to_owned()
 }
 
-/// What a job takes from its manifest: labels and values.
+/// What a job takes from its manifest, and the namespace it has without one: labels and values.
 pub fn read_from(spec: &JobSpec) -> Vec<(&'static str, String)> {
     let (kind, first) = match spec.kind {
         JobKind::PyTorchJob => ("PyTorchJob", "master"),

@@ -8,6 +8,7 @@ use super::{
     turn::Turn,
 };
 use crate::{
+    job::{JobKind, JobSpec},
     ledger::Use,
     policy::Refusal,
     record::{AttemptResult, EventKind, EventReason, Queue, QueueReason, State},
@@ -109,6 +110,10 @@ impl Turn {
                     EndReason::StartError(format!("{late}; {text}"))
                 }
                 Some(queue) => EndReason::Lost(format!("{late}; {}", queue.text)),
+                None if unheard.is_some() => {
+                    let look = where_to_look(&self.chain.spec);
+                    EndReason::Lost(format!("{late}; its agent was never heard{look}"))
+                }
                 None => EndReason::Lost(late),
             };
             self.take_signs(self.now, vec![Sign::Fact { replica, reason }]);
@@ -181,6 +186,19 @@ fn start_due(chain: &Chain) -> Option<Time> {
     let since = attempt.launch.ordered_at.or(attempt.placed_at)?;
     let heard = attempt.starting().iter().all(|replica| replica.run.started || replica.silent.is_none());
     heard.then(|| attempt.launch.spare(since.plus_seconds(limits::START_SECONDS)))
+}
+
+/// What is to be looked at where the agent of a replica was never heard; nothing of a program of the server's own machine.
+fn where_to_look(spec: &JobSpec) -> &'static str {
+    match (spec.kind, &spec.image) {
+        (JobKind::RayJob, _) => {
+            ": see whether KubeRay started it, and in its log whether it reaches the server at agent-server-url"
+        }
+        (JobKind::PyTorchJob, Some(_)) => {
+            ": see in the log of its pod whether it reaches the server at agent-server-url"
+        }
+        (JobKind::PyTorchJob, None) => "",
+    }
 }
 
 /// The next time at which something happens without news.

@@ -6,12 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use super::Manifest;
 
+/// Where the agent and its token are in each replica: a volume over one of these keeps the agent from starting.
+const OUR_DIRS: [&str; 2] = ["/holdfast", "/etc/holdfast"];
+/// What is said of a volume there, after the field's name.
+pub(super) const OVER_OURS: &str = "must not be within /holdfast or /etc/holdfast, where Holdfast's agent is";
+
 /// Options of a job on a Kubernetes cluster. What is absent is left to the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PodOptions {
-    /// Namespace of the job's objects; absent: the one configured for the cluster.
+    /// Namespace of the job's objects; absent: the first that is configured for the cluster. A job keeps it, whatever is the first later.
     pub namespace: Option<String>,
     /// CPU of each replica, requested and limited alike: `4`, `500m`.
     pub cpu: Option<String>,
@@ -133,9 +138,21 @@ pub(super) fn is_within(path: &str, other: &str) -> bool {
     path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Whether a volume at a plain path would lie over what Holdfast brings.
+pub(super) fn is_over_ours(path: &str) -> bool {
+    OUR_DIRS.iter().any(|dir| is_within(path, dir))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_rule_names_the_directories_that_it_is_about() {
+        for dir in OUR_DIRS {
+            assert!(OVER_OURS.contains(&format!(" {dir}")) && is_over_ours(dir), "{dir}");
+        }
+    }
 
     #[test]
     fn the_deepest_mount_holds_a_path() {

@@ -71,6 +71,12 @@ pub trait Cluster: Send + Sync {
         Err("this cluster makes no objects".to_owned())
     }
 
+    /// The namespace that the attempts of a job are in, where this cluster is not configured with it: nothing of them can be seen or
+    /// removed then, and nothing follows from that.
+    fn missing_namespace(&self, _spec: &JobSpec) -> Option<String> {
+        None
+    }
+
     /// What it cannot do now, as far as that is known without asking it.
     fn troubles(&self) -> Vec<ClusterTrouble> {
         Vec::new()

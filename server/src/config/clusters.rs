@@ -16,13 +16,13 @@ use serde::{Deserialize, de::DeserializeOwned};
 use toml::{Table, Value};
 
 use super::{ClusterChoice, Serve, absolute, agent_server_url, namespace};
-use crate::clusters::kubernetes::{ACCELERATOR, AgentSource, NODE_LOST_SECONDS};
+use crate::clusters::kubernetes::{ACCELERATOR, AgentSource, CLUSTER_OF_FLAGS, NODE_LOST_SECONDS};
 
 /// The key of the tables, and of the flag for the kind of the one cluster that flags describe.
 pub(super) const KEY: &str = "cluster";
-/// How the cluster of flags is called where it is this machine.
+/// The kind of this machine, and how the cluster of flags is called where it is that.
 const LOCAL: &str = "local";
-/// How the cluster of flags is called where it is one of Kubernetes.
+/// The kind of the others.
 const KUBERNETES: &str = "kubernetes";
 /// Each is watched by some tasks and connections of its own.
 const MOST_CLUSTERS: usize = 32;
@@ -147,7 +147,7 @@ impl Serve {
                 ClusterConfig { name: LOCAL.to_owned(), kind: ClusterKindConfig::Local(self.local) }
             }
             ClusterChoice::Kubernetes => ClusterConfig {
-                name: KUBERNETES.to_owned(),
+                name: CLUSTER_OF_FLAGS.to_owned(),
                 kind: ClusterKindConfig::Kubernetes(self.kubernetes.clone()),
             },
         }

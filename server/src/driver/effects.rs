@@ -44,7 +44,7 @@ pub(super) enum Outcome {
     Delayed(Queue),
     /// What there is of the attempt.
     Observed(TaskId, Observation),
-    /// A person lets go of the attempt, whose cluster is not configured here: it counts as gone.
+    /// A person lets go of the attempt, whose cluster or namespace is not configured here: it counts as gone.
     LeftBehind(TaskId),
     /// The cluster did not answer: nothing is known.
     Unreachable(anyhow::Error),
@@ -169,7 +169,12 @@ async fn perform(
     effect: Effect,
     late: mpsc::Sender<Outcome>,
 ) -> Outcome {
-    let Connected { cluster, calls, .. } = match connected(shared, chain) {
+    let found = match effect {
+        Effect::Create(_) | Effect::Delete { .. } => reached(shared, chain),
+        // What a cluster keeps here of a job is there whatever its namespaces are.
+        Effect::Forget => connected(shared, chain),
+    };
+    let Connected { cluster, calls, .. } = match found {
         Ok(connected) => connected,
         Err(error) => return without_cluster(chain, effect).unwrap_or(Outcome::Unreachable(error)),
     };
@@ -209,7 +214,7 @@ async fn perform(
     }
 }
 
-/// What can be done where the cluster is not configured on this server: forget what a person deleted. An attempt that may be there is
+/// What can be done where the cluster, or the attempt's namespace, is not configured on this server: forget what a person deleted. An attempt that may be there is
 /// given up by a person's force alone, as it is left behind.
 fn without_cluster(chain: &Chain, effect: Effect) -> Option<Outcome> {
     let Intent::Delete { force, .. } = chain.intent() else { return None };
@@ -223,7 +228,7 @@ fn without_cluster(chain: &Chain, effect: Effect) -> Option<Outcome> {
 
 /// Looks at an attempt.
 async fn observe(shared: &Shared, chain: &Chain, task_id: TaskId, late: mpsc::Sender<Outcome>) -> Outcome {
-    let Connected { cluster, calls, .. } = match connected(shared, chain) {
+    let Connected { cluster, calls, .. } = match reached(shared, chain) {
         Ok(connected) => connected,
         Err(error) => return Outcome::Unreachable(error),
     };
@@ -289,6 +294,19 @@ pub(super) fn connected<'a>(shared: &'a Shared, chain: &Chain) -> Result<&'a Con
         .clusters
         .get(name)
         .ok_or_else(|| anyhow::anyhow!("cluster {name} is not configured on this server"))
+}
+
+/// The cluster, where it can be asked about this job's attempts: of one in a namespace that is not configured any more it would say that
+/// nothing is there.
+fn reached<'a>(shared: &'a Shared, chain: &Chain) -> Result<&'a Connected, anyhow::Error> {
+    let found = connected(shared, chain)?;
+    match found.cluster.missing_namespace(chain.spec()) {
+        Some(namespace) => Err(anyhow::anyhow!(
+            "namespace {namespace} is not configured for cluster {} on this server; add it to the cluster's namespaces again (--kube-namespace)",
+            chain.spec().cluster
+        )),
+        None => Ok(found),
+    }
 }
 
 pub(super) async fn leads(shared: &Shared, term: &Term) -> Result<bool, StoreError> {

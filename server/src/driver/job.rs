@@ -263,7 +263,7 @@ impl Job {
                 }
             }
             (effect, Outcome::LeftBehind(task_id)) => {
-                tracing::warn!(job_id = %self.job_id, %task_id, "the cluster is not configured here; a person deleted the job, and its attempt is left behind there");
+                tracing::warn!(job_id = %self.job_id, %task_id, "its cluster or namespace is not configured here; a person deleted the job, and its attempt is left behind there");
                 effect.iter().for_each(|effect| self.next.taken(effect, now));
                 news.inputs.push(Input::Observed { task_id, observation: Observation::Absent });
             }

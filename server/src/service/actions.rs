@@ -101,11 +101,11 @@ impl Service {
     pub(super) async fn delete_job(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError> {
         may(caller, Wish::Act)?;
         let chain = self.chain_of(id).await?;
-        if let Some(missing) = self.missing_cluster(chain.spec()).filter(|_| !force)
+        if let Some(missing) = self.missing(chain.spec()).filter(|_| !force)
             && let Some(task) = chain.live_task()
         {
             let why = format!(
-                "{missing} So attempt {task} cannot be removed there. Configure the cluster again, or delete the job with `force`: then it is forgotten here, and what still is on the cluster stays there until it is removed by hand."
+                "{missing} So attempt {task} cannot be removed there. Configure it again, or delete the job with `force`: then it is forgotten here, and what still is on the cluster stays there until it is removed by hand."
             );
             return Err(AppError::Conflict { why });
         }
@@ -115,7 +115,7 @@ impl Service {
     pub(super) async fn resubmit_job(&self, caller: &Caller, id: &JobId) -> Result<(), AppError> {
         let summary = self.summary(caller, id).await?;
         let chain = self.chain_of(id).await?;
-        match what_may(&summary, self.missing_cluster(chain.spec()).as_deref()).resubmit {
+        match what_may(&summary, self.missing(chain.spec()).as_deref()).resubmit {
             Some(why) => Err(AppError::Conflict { why }),
             None => self.request(caller, id, Request::Resubmit).await,
         }

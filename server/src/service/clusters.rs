@@ -14,33 +14,42 @@ impl Service {
         Site { troubles: known.flat_map(|cluster| cluster.troubles()).collect(), ..self.site.clone() }
     }
 
-    /// Whether a cluster of this name is configured on this server.
-    pub(super) fn is_configured(&self, cluster: &str) -> bool {
-        self.site.clusters.iter().any(|known| known.name == cluster)
+    /// That the cluster of a job, or the namespace its attempts are in, is not configured here, in words.
+    pub(super) fn missing(&self, spec: &JobSpec) -> Option<String> {
+        self.missing_and_advice(spec).map(|(missing, _)| missing)
     }
 
-    /// That the cluster of a job is not configured here, in words.
-    pub(super) fn missing_cluster(&self, spec: &JobSpec) -> Option<String> {
-        (!self.is_configured(&spec.cluster)).then(|| not_configured(&spec.cluster))
+    /// The same with what to do.
+    fn missing_and_advice(&self, spec: &JobSpec) -> Option<(String, &'static str)> {
+        let name = &spec.cluster;
+        if self.site.clusters.iter().all(|known| known.name != *name) {
+            let missing = format!("Cluster {name} is not configured on this server.");
+            return Some((missing, "Configure the cluster under this name again"));
+        }
+        let namespace = self.clusters.get(name)?.missing_namespace(spec)?;
+        Some((
+            format!("Namespace {namespace} is not configured for cluster {name} on this server."),
+            "Add it to the cluster's namespaces again (--kube-namespace)",
+        ))
     }
 
     /// What keeps a job's cluster from working for it, where that matters to it.
     pub(super) fn shown_troubles(&self, spec: &JobSpec, summary: &Summary) -> Vec<String> {
-        let matters = !summary.state.is_terminal() || !self.is_configured(&spec.cluster);
-        if matters { self.troubles_of(spec) } else { Vec::new() }
+        if let Some((missing, advice)) = self.missing_and_advice(spec) {
+            return vec![format!(
+                "{missing} Nothing is known of what the job does there, and nothing is concluded or restarted. {advice}, or delete the job."
+            )];
+        }
+        if summary.state.is_terminal() { Vec::new() } else { self.troubles_of(spec) }
     }
 
     fn troubles_of(&self, spec: &JobSpec) -> Vec<String> {
         let name = &spec.cluster;
-        let Some(cluster) = self.site.clusters.iter().find(|known| known.name == *name) else {
-            return vec![format!(
-                "{} Nothing is known of what the job does there, and nothing is concluded or restarted. Configure the cluster under this name again, or delete the job.",
-                not_configured(name)
-            )];
-        };
-        let namespace = spec.kubernetes.namespace.as_ref().or(cluster.namespaces.first());
+        let cluster = self.site.clusters.iter().find(|known| known.name == *name);
+        let default = || cluster.and_then(SiteCluster::default_namespace);
+        let namespace = spec.kubernetes.namespace.as_deref().or_else(default);
         let site = self.site_now();
-        let troubles = site.troubles_of(name, spec.kind, namespace.map(String::as_str));
+        let troubles = site.troubles_of(name, spec.kind, namespace);
         troubles.map(|trouble| format!("Cluster {name}: {}.", trouble.text.trim_end_matches('.'))).collect()
     }
 }
@@ -56,11 +65,6 @@ pub(super) fn is_up(cluster: &SiteCluster, troubles: &[ClusterTrouble]) -> bool 
     };
     let places = &cluster.namespaces;
     if places.is_empty() { !is_down(None) } else { places.iter().any(|place| !is_down(Some(place))) }
-}
-
-/// The words for a job whose cluster this server has not.
-fn not_configured(cluster: &str) -> String {
-    format!("Cluster {cluster} is not configured on this server.")
 }
 
 #[cfg(test)]

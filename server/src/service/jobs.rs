@@ -47,6 +47,7 @@ impl Service {
                 .map(|attempt| attempt.state)
                 .ok_or_else(|| internal(&anyhow::anyhow!("attempt {number} of job {id} is not in the store")))
         };
+        let missing = self.missing(chain.spec());
         Ok(JobView {
             original_state: state_of(1).await?,
             latest_state: state_of(summary.attempts_total).await?,
@@ -57,8 +58,8 @@ impl Service {
             created_at: head.created_at,
             ended_at: head.ended_at,
             spec: chain.spec().clone(),
-            may: what_may(&summary, self.missing_cluster(chain.spec()).as_deref()),
-            cluster_configured: self.is_configured(&chain.spec().cluster),
+            may: what_may(&summary, missing.as_deref()),
+            cluster_configured: missing.is_none(),
             cluster_troubles: self.shown_troubles(chain.spec(), &summary),
             summary,
             now,
@@ -66,8 +67,8 @@ impl Service {
     }
 }
 
-/// What a person may do with a job in this state.
-pub(super) fn what_may(summary: &Summary, missing_cluster: Option<&str>) -> JobMay {
+/// What a person may do with a job in this state; `missing` where it cannot be reached, as what it runs on is not configured.
+pub(super) fn what_may(summary: &Summary, missing: Option<&str>) -> JobMay {
     let ended = summary.state.is_terminal();
     JobMay {
         stop: match summary.state {
@@ -76,7 +77,7 @@ pub(super) fn what_may(summary: &Summary, missing_cluster: Option<&str>) -> JobM
             _ => None,
         },
         delete: None,
-        resubmit: match missing_cluster {
+        resubmit: match missing {
             _ if !ended => Some("It has not ended. Stop it first.".to_owned()),
             Some(why) => Some(why.to_owned()),
             None => None,

@@ -5,6 +5,9 @@ use sqlx::AnyConnection;
 
 use super::{StoreError, sql::Doing};
 
+/// Tokens that are named to somebody who names another.
+const TOKENS_NAMED: i64 = 20;
+
 /// Why a row could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
@@ -21,14 +24,28 @@ pub enum AccountError {
         name: String,
     },
     /// No such account.
-    #[error("there is no account named {name}; `holdfast user add {name}` makes one")]
+    #[error("there is no account named {name} (capitals count); `holdfast user add {name}` makes one")]
     Missing {
         /// The name.
         name: String,
     },
+    /// No such token of an account.
+    #[error("account {account} has no token named {name}; it has{}", listed(known))]
+    NoToken {
+        /// The account.
+        account: String,
+        /// The name.
+        name: String,
+        /// Names of those that it has, some of them where there are many.
+        known: Vec<String>,
+    },
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { " none".to_owned() } else { format!(": {}", names.join(", ")) }
 }
 
 /// Adds an account.
@@ -56,6 +73,41 @@ pub async fn add(
     .await
     .doing("adding an account")?;
     if done.rows_affected() == 1 { Ok(()) } else { Err(AccountError::Taken { name: name.to_owned() }) }
+}
+
+/// Removes an account. Its sessions and tokens go with it, by the tables' own rule; its jobs stay.
+///
+/// # Errors
+/// No such account.
+pub async fn remove(db: &mut AnyConnection, name: &str) -> Result<(), AccountError> {
+    let done = sqlx::query("DELETE FROM account WHERE name = $1").bind(name.to_owned()).execute(db).await;
+    match done.doing("removing an account")?.rows_affected() {
+        0 => Err(AccountError::Missing { name: name.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
+/// Gives an account another password and ends its sessions: whoever knew the old one may have begun them.
+///
+/// # Errors
+/// No such account.
+pub async fn set_password(
+    db: &mut AnyConnection,
+    name: &str,
+    password_hash: &str,
+) -> Result<(), AccountError> {
+    let done = sqlx::query("UPDATE account SET password_hash = $1 WHERE name = $2")
+        .bind(password_hash.to_owned())
+        .bind(name.to_owned())
+        .execute(&mut *db)
+        .await
+        .doing("changing a password")?;
+    if done.rows_affected() == 0 {
+        return Err(AccountError::Missing { name: name.to_owned() });
+    }
+    let ended = sqlx::query("DELETE FROM session WHERE account = $1").bind(name.to_owned()).execute(db).await;
+    ended.doing("ending the sessions of an account")?;
+    Ok(())
 }
 
 /// Whether any account exists; without one a server on loopback runs in single-user mode.
@@ -159,6 +211,33 @@ pub async fn add_token(
         .await
         .doing("keeping a token")?;
     Ok(())
+}
+
+/// Revokes the tokens of this name of an account, and answers how many those were: names need not differ.
+///
+/// # Errors
+/// No such account, or no such token of it.
+pub async fn revoke_tokens(db: &mut AnyConnection, account: &str, name: &str) -> Result<u64, AccountError> {
+    let done = sqlx::query("DELETE FROM api_token WHERE account = $1 AND name = $2")
+        .bind(account.to_owned())
+        .bind(name.to_owned())
+        .execute(&mut *db)
+        .await
+        .doing("revoking a token")?;
+    if done.rows_affected() > 0 {
+        return Ok(done.rows_affected());
+    }
+    if password_hash(&mut *db, account).await?.is_none() {
+        return Err(AccountError::Missing { name: account.to_owned() });
+    }
+    let known =
+        sqlx::query_scalar("SELECT DISTINCT name FROM api_token WHERE account = $1 ORDER BY name LIMIT $2")
+            .bind(account.to_owned())
+            .bind(TOKENS_NAMED)
+            .fetch_all(db)
+            .await
+            .doing("listing tokens")?;
+    Err(AccountError::NoToken { account: account.to_owned(), name: name.to_owned(), known })
 }
 
 /// The account of a token.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use engine::{
     chain::Chain,
     ids::JobId,
-    job::{JobDraft, Site},
+    job::{JobDraft, JobSpec, Site, SiteCluster},
     time::Time,
 };
 use http::StatusCode;
@@ -37,6 +37,10 @@ async fn left_over(server: &Server) -> JobId {
     let draft = JobDraft { name: "old".to_owned(), command: vec!["true".to_owned()], ..JobDraft::default() };
     let mut spec = draft.validate(&Site::default()).unwrap();
     spec.cluster = "gone".to_owned();
+    keep(server, spec).await
+}
+
+async fn keep(server: &Server, spec: JobSpec) -> JobId {
     let id = JobId::new("jabcdefghij2").unwrap();
     let step = Chain::start(id.clone(), spec, Time(1));
     let head = steps::Head::of(&step.chain, Time(1));
@@ -104,6 +108,40 @@ async fn a_job_of_a_cluster_that_is_not_configured_says_so_and_is_deleted_by_for
     let accepted = server.send(sent("DELETE", &format!("/api/v1/jobs/{id}?force=true"), "")).await;
     assert_eq!(accepted.status, StatusCode::ACCEPTED, "{}", accepted.text);
     assert_eq!(server.driver.hints.lock().unwrap().as_slice(), [id]);
+}
+
+#[tokio::test]
+async fn a_job_of_a_namespace_that_is_not_configured_says_so_and_is_deleted_by_force_alone() {
+    let server = two().await;
+    let site = Site { clusters: vec![SiteCluster::kubernetes("kubernetes")], ..Site::default() };
+    let body = r#"{"name":"old","command":["true"],"image":"train:1","kubernetes":{"namespace":"research"}}"#;
+    let draft: JobDraft = serde_json::from_str(body).unwrap();
+    let id = keep(&server, draft.validate(&site).unwrap()).await;
+    let job = server.get(&format!("/api/v1/jobs/{id}")).await.json();
+    assert_eq!((&job["cluster_configured"], &job["state"]), (&json!(false), &json!("queued")));
+    let told = job["cluster_troubles"].as_array().unwrap();
+    let want = "Namespace research is not configured for cluster kubernetes on this server. Nothing is known of what the job does there, and nothing is concluded or restarted. Add it to the cluster's namespaces again (--kube-namespace), or delete the job.";
+    assert_eq!(told, &[json!(want)]);
+    let page = server.get(&format!("/jobs/{id}")).await.text;
+    assert!(page.contains("Namespace research is not configured for cluster kubernetes"), "{page}");
+    assert!(page.contains("holdfast.dev/job=jabcdefghij2"), "what is left behind, and how to remove it");
+
+    let problem = server.send(sent("DELETE", &format!("/api/v1/jobs/{id}"), "")).await.problem();
+    assert!(
+        problem.starts_with("409 conflict: Namespace research is not configured for cluster"),
+        "{problem}"
+    );
+    assert!(problem.contains("delete the job with `force`"), "{problem}");
+    let accepted = server.send(sent("DELETE", &format!("/api/v1/jobs/{id}?force=true"), "")).await;
+    assert_eq!(accepted.status, StatusCode::ACCEPTED, "{}", accepted.text);
+}
+
+#[tokio::test]
+async fn a_job_that_names_no_namespace_keeps_the_clusters_first() {
+    let server = Server::with(Setup { kubernetes: true, ..Setup::default() }).await;
+    let id = server.job(r#"{"name":"a","cluster":"kubernetes","image":"i","command":["true"]}"#).await;
+    let job = server.get(&format!("/api/v1/jobs/{id}")).await.json();
+    assert_eq!(job["spec"]["kubernetes"]["namespace"], "train");
 }
 
 #[tokio::test]

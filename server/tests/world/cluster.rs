@@ -31,6 +31,8 @@ pub struct Faults {
     pub lost_answers: u32,
     /// Nothing gets through.
     pub unreachable: bool,
+    /// It is not configured with the namespace of its jobs.
+    pub without_namespace: bool,
     /// Attempts are refused with these words.
     pub refuse: Option<&'static str>,
     /// Attempts are not taken for now, with these words.
@@ -128,6 +130,10 @@ impl Cluster for FileCluster {
 
     fn kind(&self) -> ClusterKind {
         if self.has_objects.load(Ordering::Relaxed) { ClusterKind::Kubernetes } else { ClusterKind::Local }
+    }
+
+    fn missing_namespace(&self, _: &JobSpec) -> Option<String> {
+        self.faults.lock().unwrap().without_namespace.then(|| "research".to_owned())
     }
 
     async fn tell(&self, note: &Note) -> Result<(), ClusterError> {

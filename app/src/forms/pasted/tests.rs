@@ -52,11 +52,11 @@ fn a_text_that_was_read_makes_the_job() {
     let (draft, spec) = checked(&form("text", Ok(object())), &site()).unwrap();
     assert_eq!((spec.name.as_str(), spec.replicas, spec.cluster.as_str()), ("whisper", 2, "gpu-a"));
     assert_eq!(draft.validate(&site()).unwrap(), spec);
-    let labels: Vec<_> = read_from(&spec).into_iter().map(|(label, _)| label).collect();
-    assert_eq!(
-        labels,
-        ["Kind", "Name", "Image", "Command", "Replicas", "GPUs in each replica", "Accelerator resource"]
-    );
+    let read = read_from(&spec);
+    let labels: Vec<_> = read.iter().map(|(label, _)| *label).collect();
+    assert_eq!(labels[..6], ["Kind", "Name", "Image", "Command", "Replicas", "GPUs in each replica"]);
+    assert_eq!(labels[6..], ["Accelerator resource", "Namespace"]);
+    assert_eq!(read[7].1, "train", "where it runs, though it does not say");
 }
 
 #[test]

@@ -86,18 +86,18 @@ pub fn Actions(
     }
 }
 
-/// What deleting cannot do where the cluster is not configured on the server. It is sent as forced: who confirms it has read this.
+/// What deleting cannot do where the cluster, or the job's namespace there, is not configured on the server. It is sent as forced: who confirms it has read this.
 fn left_behind(job: &JobView) -> AnyView {
     let (cluster, id, kind) = (&job.spec.cluster, &job.job_id, job.spec.kind.as_str());
     let by_hand = format!("kubectl delete {kind}s,secrets --all-namespaces -l holdfast.dev/job={id}");
     view! {
         <p class="font-semibold">
-            {format!("Cluster {cluster} is not configured on this server, so the job is only forgotten here.")}
+            {format!("Cluster {cluster}, or the job's namespace there, is not configured on this server, so the job is only forgotten here.")}
         </p>
         <p class="wrap-anywhere">
             "What still is on the cluster stays there until it is removed by hand; on Kubernetes "
             <code>{by_hand}</code>
-            ". Its agents end as soon as they reach this server. Files of the job in the data directory stay too."
+            ". Its agents end as soon as they reach this server. Files of the job in the data directory may stay too."
         </p>
         <input type="hidden" name="force" value="true" />
     }

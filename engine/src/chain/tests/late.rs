@@ -262,6 +262,7 @@ fn agents_that_are_not_heard_after_a_return_fail_the_start() {
         world.after(1.0).after(limits::STOP_SECONDS as f64);
         let fault = &world.incidents()[0].fault;
         assert!(fault.contains("started no process within 600 s"), "{ready} were ready: {fault}");
+        assert_eq!(fault.contains("never heard"), ready < 2, "{ready} were ready: {fault}");
     }
 }
 

@@ -86,5 +86,6 @@ fn a_driver_that_never_starts_is_given_up_within_the_limit_s35() {
     world.after(limits::START_SECONDS as f64 + 1.0).after(30.0);
     assert_eq!(world.state().0, State::Failed);
     let fault = world.attempts()[0].fault.clone().unwrap();
-    assert!(fault.contains("head-0 started no process within 600 s"), "{fault}");
+    let want = "head-0 started no process within 600 s; its agent was never heard";
+    assert!(fault.contains(want) && fault.contains("whether KubeRay started it"), "{fault}");
 }

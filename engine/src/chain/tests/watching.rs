@@ -299,7 +299,36 @@ fn an_agent_that_is_never_heard_fails_the_attempt_at_the_start_limit() {
     world.after(1.0).after(limits::STOP_SECONDS as f64);
     let incident = &world.incidents()[0];
     assert_eq!(incident.decision.action, Action::Resubmit);
-    assert!(incident.fault.contains("worker-0 started no process within 600 s"), "{}", incident.fault);
+    let want = "worker-0 started no process within 600 s; its agent was never heard";
+    assert!(incident.fault.contains(want) && !incident.fault.contains("pod"), "{}", incident.fault);
+}
+
+#[test]
+fn what_to_look_at_is_said_of_a_pod_whose_agent_is_never_heard() {
+    let in_pods = |replicas| JobSpec { image: Some("train:1".to_owned()), ..full(replicas, 2) };
+    let reach = "its agent was never heard: see in the log of its pod whether it reaches the server at agent-server-url";
+    for (ready, blocked, want) in [
+        (0, false, format!("master-0 started no process within 600 s; {reach}")),
+        (1, false, format!("worker-0 started no process within 600 s; {reach}")),
+        (2, false, "master-0 started no process within 600 s".to_owned()),
+        // Nothing of it runs that could be heard.
+        (1, true, "worker-0 started no process within 600 s; worker-0: no volume".to_owned()),
+    ] {
+        let mut world = World::new(in_pods(2));
+        world.give(Input::Created { task_id: world.task() }).placed(&[]);
+        if blocked {
+            let status = ReplicaStatus::Blocked("no volume".to_owned());
+            let seen = ReplicaObservation { node: Some(node(1)), status };
+            let replicas = [(ReplicaName::new("worker-0").unwrap(), seen)].into();
+            world.observe(Observation::Placed { replicas });
+        }
+        for replica in 0..ready {
+            world.report(replica, ReportBody::Ready);
+        }
+        world.after(limits::START_SECONDS as f64).after(limits::STOP_SECONDS as f64);
+        let fault = &world.incidents()[0].fault;
+        assert!(fault.contains(&format!("({want})")), "{ready} were ready: {fault}");
+    }
 }
 
 #[test]

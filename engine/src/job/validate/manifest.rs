@@ -7,7 +7,7 @@ mod ray;
 
 use serde_json::Value;
 
-use super::{Checker, NAMESPACE, Program, is_ours, names};
+use super::{Checker, NAMESPACE, Program, is_ours, names, pods::default_namespace};
 use crate::{
     ids::is_dns_label,
     job::{
@@ -70,7 +70,7 @@ impl JobDraft {
         program.accelerators_per_replica = accelerators;
         program.working_dir = work.first.working_dir;
         program.kubernetes = PodOptions {
-            namespace,
+            namespace: namespace.or_else(|| default_namespace(cluster)),
             accelerator: resource,
             manifest: Some(manifest.base()),
             ..PodOptions::default()

@@ -9,12 +9,10 @@ use std::{
 use super::{Checker, NAMESPACE, names};
 use crate::job::{
     ClusterKind, PodOptions, SecretVariable, SiteCluster, Toleration, Volume, VolumeSource, limits,
-    pods::{is_within, plain_path},
+    pods::{OVER_OURS, is_over_ours, is_within, plain_path},
     quantity::Quantity,
 };
 
-/// Where the agent is in every replica.
-const AGENT_DIR: &str = "/holdfast";
 /// Where `shm_size` mounts memory.
 const SHM_DIR: &str = "/dev/shm";
 /// Domains of labels that Holdfast, Kubernetes and the operators set; domains below Kubernetes' own, as of
@@ -33,6 +31,11 @@ const KEY_RULE: &str = "must be up to 63 letters, digits, -, _ and ., with a let
 const VALUE_RULE: &str =
     "must be empty or up to 63 letters, digits, -, _ and ., with a letter or digit at both ends";
 
+/// Where a job is that names no namespace. Told in its spec, so that its later attempts are where the first is, and all are looked for there.
+pub(super) fn default_namespace(cluster: Option<&SiteCluster>) -> Option<String> {
+    cluster?.default_namespace().map(str::to_owned)
+}
+
 impl PodOptions {
     /// The options in force: texts trimmed, empty ones left out.
     pub(super) fn check(
@@ -41,7 +44,7 @@ impl PodOptions {
         cluster: Option<&SiteCluster>,
         check: &mut Checker,
     ) -> Self {
-        let options = self.trimmed();
+        let mut options = self.trimmed();
         match cluster.map(|cluster| cluster.kind) {
             // The cluster's own error says more.
             None => {}
@@ -53,6 +56,7 @@ impl PodOptions {
                 options.queues(check);
                 options.secrets(env, check);
                 options.volumes(cluster.is_some_and(|cluster| cluster.allows_host_paths), check);
+                options.namespace = options.namespace.or_else(|| default_namespace(cluster));
             }
         }
         options
@@ -258,8 +262,8 @@ impl PodOptions {
             Some("must hold no colon")
         } else if plain.is_empty() {
             Some("must not be / itself, which is the image's")
-        } else if is_within(plain, AGENT_DIR) {
-            Some("must not be within /holdfast, where Holdfast's agent is")
+        } else if is_over_ours(plain) {
+            Some(OVER_OURS)
         } else if self.shm_size.is_some() && is_within(plain, SHM_DIR) {
             Some("must not be within /dev/shm, which shm_size mounts")
         } else {

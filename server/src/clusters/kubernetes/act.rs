@@ -241,9 +241,11 @@ impl Hands {
         self.delete_secret(namespace, kind, task).await?;
         if force {
             let params = DeleteParams::background().grace_period(0);
-            let list = ListParams::default().labels(&names::of_task(&self.settings, task));
-            absent_is_fine(limited(self.pods(namespace).delete_collection(&params, &list)).await)
-                .map_err(failed)?;
+            for selector in names::exactly_of_task(&self.settings, task) {
+                let list = ListParams::default().labels(&selector);
+                absent_is_fine(limited(self.pods(namespace).delete_collection(&params, &list)).await)
+                    .map_err(failed)?;
+            }
         }
         Ok(Removal { found, not_released })
     }
@@ -312,7 +314,8 @@ impl Hands {
         let job = self.look_at_job(namespace, kind, task).await?;
         let list = ListParams::default().labels(&names::of_task(&self.settings, task)).limit(A_FEW);
         let pods = limited(self.pods(namespace).list(&list)).await.map_err(failed)?;
-        Ok((job, pods.items.iter().filter_map(PodSeen::of).collect()))
+        let ours = pods.items.iter().filter(|pod| self.is_ours(pod.labels(), task));
+        Ok((job, ours.filter_map(PodSeen::of).collect()))
     }
 
     /// An attempt's object in a namespace as it is now.
@@ -329,10 +332,8 @@ impl Hands {
     }
 
     fn is_ours(&self, labels: &std::collections::BTreeMap<String, String>, task: &TaskId) -> bool {
-        let is = |name: &str, value: &str| labels.get(name).is_some_and(|found| found == value);
-        is(names::INSTANCE, &self.settings.instance)
-            && is(names::CLUSTER, &self.settings.name)
-            && is(names::TASK, task.as_str())
+        let is_of_task = labels.get(names::TASK).is_some_and(|found| found == task.as_str());
+        is_of_task && names::is_of_cluster(&self.settings, labels)
     }
 
     fn is_what_was_ordered(&self, found: &DynamicObject, wanted: &DynamicObject, task: &TaskId) -> bool {

@@ -143,9 +143,7 @@ pub(super) fn advice(status: &Status, kind: Option<JobKind>) -> Option<&'static 
         403 if words.contains("denied the request") => {
             Some("an admission webhook of the cluster does not allow it; change the job as it says")
         }
-        403 if words.contains("violates PodSecurity") => {
-            Some("the namespace's Pod Security level does not allow it; change the job or the level")
-        }
+        403 if queue::violates_pod_security(words) => Some(queue::POD_SECURITY),
         403 if words.contains("is being terminated") => Some("use another namespace"),
         403 => Some("give Holdfast's account the rights listed in docs/kubernetes.md"),
         404 if words.starts_with("namespaces ") => Some("make the namespace, or name another in the job"),
@@ -185,6 +183,12 @@ mod tests {
                 403,
                 "pytorchjobs.kubeflow.org is forbidden: User \"x\" cannot create resource",
                 Some("docs/kubernetes.md"),
+            ),
+            (
+                "Pod Security",
+                403,
+                "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": runAsNonRoot != true",
+                Some("change the job or the level"),
             ),
             ("no namespace", 404, "namespaces \"train\" not found", Some("make the namespace")),
             (

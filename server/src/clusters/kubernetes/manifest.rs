@@ -31,11 +31,6 @@ pub(super) struct Manifest {
 pub(super) fn of(order: &Order, settings: &KubernetesSettings) -> Result<Manifest, String> {
     let (spec, plan) = (&order.spec, &order.plan);
     let name = plan.task_id.as_str();
-    if !names::is_object_name(name) {
-        return Err(format!(
-            "`{name}` is no name for objects of Kubernetes, which begin with a letter: give the job a name that does"
-        ));
-    }
     let namespace = settings.namespace_of(spec.kubernetes.namespace.as_deref())?;
     let base = spec.kubernetes.manifest.as_ref().map(engine::job::Manifest::object);
     let of_base = |name| base.map(|base| pasted::marks(base, name)).unwrap_or_default();

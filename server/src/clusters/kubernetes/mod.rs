@@ -82,7 +82,7 @@ use self::{
 };
 pub use self::{
     client::KubernetesError,
-    settings::{ACCELERATOR, AgentSource, KubernetesSettings, NODE_LOST_SECONDS},
+    settings::{ACCELERATOR, AgentSource, CLUSTER_OF_FLAGS, KubernetesSettings, NODE_LOST_SECONDS},
 };
 use super::{Cluster, ClusterError, Node, Note, Order, Present};
 use crate::clock::{Clock, SystemClock};
@@ -300,6 +300,11 @@ impl Cluster for Arc<Kubernetes> {
         // The Secret with the tokens is another object.
         let job = manifest::of(order, self.settings())?.job;
         serde_json::to_value(job).map_err(|why| why.to_string())
+    }
+
+    fn missing_namespace(&self, spec: &JobSpec) -> Option<String> {
+        let of_job = spec.kubernetes.namespace.as_ref()?;
+        (!self.settings().namespaces.contains(of_job)).then(|| of_job.clone())
     }
 
     fn troubles(&self) -> Vec<ClusterTrouble> {

@@ -1,13 +1,16 @@
 //! How Holdfast's objects on a cluster are named and marked.
 
+use std::collections::BTreeMap;
+
 use engine::{ids::TaskId, job::JobKind};
 use kube::core::{ApiResource, GroupVersionKind};
 
-use super::settings::KubernetesSettings;
+use super::settings::{CLUSTER_OF_FLAGS, KubernetesSettings};
 
 /// The installation that made an object.
 pub(super) const INSTANCE: &str = "holdfast.dev/instance";
-/// The configured cluster whose it is: two that are the same namespaces of the same API server never touch each other's objects.
+/// The configured cluster whose it is: two that are the same namespaces of the same API server never touch each other's objects. Absent on
+/// objects from before there could be several.
 pub(super) const CLUSTER: &str = "holdfast.dev/cluster";
 /// The job.
 pub(super) const JOB: &str = "holdfast.dev/job";
@@ -38,8 +41,6 @@ pub(super) const CONTAINER: &str = "pytorch";
 pub(super) const RAY_CONTAINER: &str = "ray";
 /// Keeps a RayJob until KubeRay has stopped its driver.
 pub(super) const RAY_FINALIZER: &str = "ray.io/rayjob-finalizer";
-/// The longest name of a job: the operators make `<name>-worker-<n>` and more of it.
-pub(super) const NAME_CHARS: usize = 47;
 
 /// Kinds of jobs, each an operator's.
 pub(super) const KINDS: [JobKind; 2] = [JobKind::PyTorchJob, JobKind::RayJob];
@@ -76,37 +77,94 @@ pub(super) fn secret_of(task: &TaskId) -> String {
     format!("{task}-agents")
 }
 
-/// A label selector for all objects of a configured cluster.
+/// A label selector that finds all objects of a configured cluster, and maybe those of others: see [`is_of_cluster`].
 pub(super) fn of_cluster(settings: &KubernetesSettings) -> String {
-    format!("{INSTANCE}={},{CLUSTER}={}", settings.instance, settings.name)
+    let instance = of_instance(settings);
+    // No selector finds what is absent or equal.
+    if owns_nameless(settings) { instance } else { format!("{instance},{}", of_name(settings)) }
 }
 
-/// A label selector for the objects of one attempt.
+/// Whether objects with these labels are of a configured cluster.
+pub(super) fn is_of_cluster(settings: &KubernetesSettings, labels: &BTreeMap<String, String>) -> bool {
+    let cluster = labels.get(CLUSTER).map_or(CLUSTER_OF_FLAGS, String::as_str);
+    cluster == settings.name && labels.get(INSTANCE) == Some(&settings.instance)
+}
+
+/// A label selector that finds the objects of one attempt, with the same reserve.
 pub(super) fn of_task(settings: &KubernetesSettings, task: &TaskId) -> String {
     format!("{},{TASK}={task}", of_cluster(settings))
 }
 
-/// Whether a name is one that services may have (RFC 1035), and short enough.
-pub(super) fn is_object_name(name: &str) -> bool {
-    name.len() <= NAME_CHARS
-        && engine::ids::is_dns_label(name)
-        && name.starts_with(|c: char| c.is_ascii_lowercase())
+/// Label selectors that together find the objects of one attempt and nothing else: for what is done without looking at them one by one.
+pub(super) fn exactly_of_task(settings: &KubernetesSettings, task: &TaskId) -> Vec<String> {
+    let nameless = owns_nameless(settings).then(|| format!("!{CLUSTER}"));
+    let clusters = std::iter::once(of_name(settings)).chain(nameless);
+    clusters.map(|cluster| format!("{},{cluster},{TASK}={task}", of_instance(settings))).collect()
+}
+
+fn of_instance(settings: &KubernetesSettings) -> String {
+    format!("{INSTANCE}={}", settings.instance)
+}
+
+fn of_name(settings: &KubernetesSettings) -> String {
+    format!("{CLUSTER}={}", settings.name)
+}
+
+/// Objects without [`CLUSTER`] were made when flags described the one cluster that there was, and are its.
+fn owns_nameless(settings: &KubernetesSettings) -> bool {
+    settings.name == CLUSTER_OF_FLAGS
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clusters::kubernetes::fake;
+
+    fn named(name: &str) -> KubernetesSettings {
+        KubernetesSettings { name: name.to_owned(), ..fake::settings() }
+    }
 
     #[test]
-    fn an_object_name_begins_with_a_letter_and_is_short() {
-        for (name, want) in [
-            ("demo-jabcdefghij2-1", true),
-            ("7b-jabcdefghij2-1", false),
-            ("-a", false),
-            (&*"a".repeat(47), true),
-            (&*"a".repeat(48), false),
+    fn an_object_without_a_cluster_is_of_the_one_that_flags_describe() {
+        for (cluster, label, want) in [
+            ("kubernetes", None, true),
+            ("kubernetes", Some("kubernetes"), true),
+            ("kubernetes", Some("gpu-a"), false),
+            ("gpu-a", None, false),
+            ("gpu-a", Some("gpu-a"), true),
+            ("gpu-a", Some("kubernetes"), false),
         ] {
-            assert_eq!(is_object_name(name), want, "{name}");
+            let of = |instance: &str| -> BTreeMap<String, String> {
+                let marks = [(INSTANCE, Some(instance)), (CLUSTER, label)];
+                let marks =
+                    marks.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+                marks.collect()
+            };
+            let settings = named(cluster);
+            assert_eq!(is_of_cluster(&settings, &of(&settings.instance)), want, "{cluster}: {label:?}");
+            assert!(!is_of_cluster(&settings, &of("another")), "{cluster}: {label:?}");
         }
+    }
+
+    #[test]
+    fn selectors_find_all_of_a_cluster_and_what_removes_finds_nothing_else() {
+        const OURS: &str = "holdfast.dev/instance=0123456789abcdef";
+        let task = fake::task();
+        let of_task = format!("holdfast.dev/task={task}");
+        let flags = named("kubernetes");
+        assert_eq!(of_cluster(&flags), OURS);
+        assert_eq!(super::of_task(&flags, &task), format!("{OURS},{of_task}"));
+        assert_eq!(
+            exactly_of_task(&flags, &task),
+            [
+                format!("{OURS},holdfast.dev/cluster=kubernetes,{of_task}"),
+                format!("{OURS},!holdfast.dev/cluster,{of_task}"),
+            ]
+        );
+        let other = named("gpu-a");
+        let selector = format!("{OURS},holdfast.dev/cluster=gpu-a");
+        assert_eq!(of_cluster(&other), selector);
+        assert_eq!(super::of_task(&other, &task), format!("{selector},{of_task}"));
+        assert_eq!(exactly_of_task(&other, &task), [format!("{selector},{of_task}")]);
     }
 }

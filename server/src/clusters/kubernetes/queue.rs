@@ -9,6 +9,10 @@ use super::{
     seen::JobSeen,
 };
 
+/// What is said of a pod that the Pod Security level of its namespace forbids.
+pub(super) const POD_SECURITY: &str =
+    "the namespace's Pod Security level does not allow it; change the job or the level";
+
 /// What keeps the attempt from having its resources.
 pub(super) fn why(job: &JobSeen, known: &Known, nodes: &Nodes) -> Queue {
     if let Some(message) = job.conditions.get("Suspended") {
@@ -34,6 +38,10 @@ pub(super) fn why(job: &JobSeen, known: &Known, nodes: &Nodes) -> Queue {
     if (there.len() as u64) < u64::from(job.replicas) {
         return match &known.trouble {
             Some(message) if is_quota(message) => Queue::of(QueueReason::Quota, message),
+            // No pod will ever be let in, however often the operator tries. What to do comes first, as such words are long.
+            Some(message) if violates_pod_security(message) => {
+                Queue::of(QueueReason::Inadmissible, format!("{POD_SECURITY}: {message}"))
+            }
             Some(message) => Queue::of(QueueReason::Constraints, message),
             None if job.conditions.is_empty() => Queue::of(
                 QueueReason::Constraints,
@@ -70,6 +78,11 @@ fn suspended(job: &JobSeen, message: &str, known: &Known) -> Queue {
 /// Whether an API server's refusal is about a quota, which may have room later.
 pub(super) fn is_quota(message: &str) -> bool {
     message.contains("exceeded quota")
+}
+
+/// Whether an API server's refusal is about the Pod Security level of a namespace.
+pub(super) fn violates_pod_security(message: &str) -> bool {
+    message.contains("violates PodSecurity")
 }
 
 /// The scheduler found no node. Its words count nodes by reason: `0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s)

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use engine::job::SiteCluster;
 
+/// The name of the cluster that flags describe.
+pub const CLUSTER_OF_FLAGS: &str = "kubernetes";
 /// The resource that counts accelerators where neither job nor site names another.
 pub const ACCELERATOR: &str = "nvidia.com/gpu";
 /// How long a node may be out of reach before its pods are given up, seconds.

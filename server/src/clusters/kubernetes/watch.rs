@@ -79,7 +79,7 @@ pub(super) fn begin(
         for kind in names::KINDS {
             let api = Api::namespaced_with(client.clone(), namespace, &names::resource(kind));
             let watched = Watched::Jobs(kind, namespace.clone());
-            keeper().keep(watched, api, ours.clone(), jobs(kind, namespace.clone()));
+            keeper().keep(watched, api, ours.clone(), jobs(kind, namespace.clone(), settings.clone()));
             // Events carry no labels of ours.
             let about = match kind {
                 JobKind::PyTorchJob => "involvedObject.kind=PyTorchJob,reason=FailedCreatePod",
@@ -90,7 +90,8 @@ pub(super) fn begin(
             optional_keeper().keep(watched, api, any.clone().fields(about), events);
         }
         let api = Api::namespaced(client.clone(), namespace);
-        keeper().keep(Watched::Pods(namespace.clone()), api, ours.clone(), pods(namespace.clone()));
+        let take = pods(namespace.clone(), settings.clone());
+        keeper().keep(Watched::Pods(namespace.clone()), api, ours.clone(), take);
         for reason in seen::START_TROUBLES {
             let api = Api::namespaced(client.clone(), namespace);
             let about = format!("involvedObject.kind=Pod,reason={reason}");
@@ -164,8 +165,14 @@ pub(super) fn uid_of<K: Resource>(object: &K) -> String {
     object.uid().unwrap_or_default()
 }
 
-fn jobs(kind: JobKind, namespace: String) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
-    let seen = move |object: DynamicObject| JobSeen::of(kind, &object).into_iter();
+fn jobs(
+    kind: JobKind,
+    namespace: String,
+    settings: KubernetesSettings,
+) -> impl FnMut(&World, Event<DynamicObject>) + Send + 'static {
+    let seen = move |object: DynamicObject| {
+        JobSeen::of(kind, &object).filter(|_| names::is_of_cluster(&settings, object.labels())).into_iter()
+    };
     listing(uid_of, move |world, change| match change {
         Change::There(object) => seen(object).for_each(|job| world.set_job(job)),
         Change::Gone(object) => seen(object).for_each(|job| world.remove_job(&job.task, &job.uid)),
@@ -173,14 +180,15 @@ fn jobs(kind: JobKind, namespace: String) -> impl FnMut(&World, Event<DynamicObj
     })
 }
 
-fn pods(namespace: String) -> impl FnMut(&World, Event<Pod>) + Send + 'static {
+fn pods(namespace: String, settings: KubernetesSettings) -> impl FnMut(&World, Event<Pod>) + Send + 'static {
     listing(uid_of, move |world, change| {
         let (pod, is_gone) = match change {
             Change::There(pod) => (pod, false),
             Change::Gone(pod) => (pod, true),
             Change::Only(listed) => return world.only_pods(&namespace, &listed),
         };
-        let Some(seen) = PodSeen::of(&pod) else { return };
+        let seen = PodSeen::of(&pod).filter(|_| names::is_of_cluster(&settings, pod.labels()));
+        let Some(seen) = seen else { return };
         let (task, uid) = (seen.task.clone(), seen.uid.clone());
         // Its last words may be in the very event that says it is gone.
         world.set_pod(&namespace, seen, Instant::now());

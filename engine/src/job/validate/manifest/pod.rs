@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{At, Checker, LIST, TEXT};
 use crate::job::{
     JobKind, limits, manifest,
-    pods::{is_within, plain_path},
+    pods::{OVER_OURS, is_over_ours, plain_path},
     quantity::Quantity,
     validate::names,
 };
@@ -13,8 +13,6 @@ use crate::job::{
 /// Names that Holdfast's own container and volumes have in each pod.
 const OUR_CONTAINER: &str = "holdfast-install";
 const OUR_VOLUMES: [&str; 2] = ["holdfast", "holdfast-token"];
-/// Where the agent and its token are in each pod.
-const OUR_DIRS: [&str; 2] = ["/holdfast", "/etc/holdfast"];
 /// Linux capabilities that open the node to a container.
 const OPENS_THE_NODE: [&str; 7] =
     ["ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_PTRACE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF"];
@@ -181,11 +179,8 @@ fn mounts(container: &At<'_>, part: Part, check: &mut Checker) {
     for mount in check.list(&container.get("volumeMounts")) {
         let path = mount.get("mountPath");
         let plain = plain_path(path.text().unwrap_or_default());
-        if part.starts && OUR_DIRS.iter().any(|dir| is_within(&plain, dir)) {
-            check.refuse(
-                &path.path,
-                "must not be within /holdfast or /etc/holdfast, where Holdfast's agent is",
-            );
+        if part.starts && is_over_ours(&plain) {
+            check.refuse(&path.path, OVER_OURS);
         }
     }
 }

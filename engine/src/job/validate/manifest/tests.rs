@@ -102,6 +102,19 @@ fn a_job_is_what_its_manifest_says() {
 }
 
 #[test]
+fn a_manifest_without_a_namespace_is_run_in_the_clusters_first() {
+    let mut object = pasted();
+    object["metadata"].as_object_mut().unwrap().remove("namespace");
+    let spec = valid(object.clone());
+    assert_eq!(spec.kubernetes.namespace.as_deref(), Some("speech"));
+    assert_eq!(JobDraft::from(&spec).validate(&site(false)).unwrap(), spec);
+    let mut beside = draft(object);
+    beside.kubernetes.namespace = Some("vision".to_owned());
+    let told = told(beside.validate(&site(false)).unwrap_err());
+    assert!(told[0].starts_with("kubernetes.namespace: is read from the manifest"), "{told:?}");
+}
+
+#[test]
 fn what_is_kept_is_the_object_to_the_last_unknown_field() {
     let spec = valid(pasted());
     let mut wanted = pasted();

@@ -57,6 +57,21 @@ fn an_empty_text_asks_for_nothing() {
 }
 
 #[test]
+fn a_job_that_names_no_namespace_keeps_the_one_that_was_the_first() {
+    let site_of = |namespaces: &[&str]| {
+        let mut site = site(false);
+        site.clusters[1].namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
+        site
+    };
+    let spec = draft("{}").validate(&site_of(&["train", "eval"])).unwrap();
+    assert_eq!(spec.kubernetes.namespace.as_deref(), Some("train"));
+    let again = JobDraft::from(&spec).validate(&site_of(&["eval", "train"])).unwrap();
+    assert_eq!(again, spec, "whatever is the first by now");
+    let unknown = draft("{}").validate(&site(false)).unwrap();
+    assert_eq!(unknown.kubernetes.namespace, None, "where the site does not say, the cluster does");
+}
+
+#[test]
 fn the_local_cluster_uses_none_of_them() {
     let mut local = draft(EVERYTHING);
     (local.cluster, local.image) = (None, None);
@@ -221,15 +236,17 @@ fn a_volume_is_mounted_once_where_nothing_else_is() {
         ("/a\\n", "holds U+000A"),
         ("/data", "is mounted twice"),
         ("/data/", "is mounted twice"),
-        ("/holdfast", "must not be within /holdfast"),
-        ("/holdfast/x", "must not be within /holdfast"),
+        ("/holdfast", "must not be within /holdfast or /etc/holdfast"),
+        ("/holdfast/x", "must not be within /holdfast or /etc/holdfast"),
+        ("/etc/holdfast", "must not be within /holdfast or /etc/holdfast"),
+        ("/etc//holdfast/token", "must not be within /holdfast or /etc/holdfast"),
         ("/dev/shm", "must not be within /dev/shm"),
     ] {
         let told = at(path);
         assert_eq!(told.len(), 1, "{path}: {told:?}");
         assert!(told[0].starts_with(&format!("kubernetes.volumes[1].mount_path {want}")), "{path}: {told:?}");
     }
-    for path in ["/data/deep", "/database", "/holdfasts", "/dev/shm2", "/with space"] {
+    for path in ["/data/deep", "/database", "/holdfasts", "/etc/holdfast2", "/dev/shm2", "/with space"] {
         assert_eq!(at(path), [""; 0], "{path}");
     }
     let own = r#"{"volumes": [{"mount_path": "/dev/shm", "source": {"claim": "a"}}]}"#;

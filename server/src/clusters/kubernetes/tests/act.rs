@@ -209,12 +209,17 @@ async fn a_removal_is_of_the_object_that_was_read() {
         _ => Some((200, json!({ "metadata": {} }))),
     });
     hands.delete("train", JobKind::PyTorchJob, &task(), true).await.unwrap();
-    assert_eq!(verbs(&asked), ["GET job", "DELETE job", "GET secret", "DELETE secret", "DELETE pods"]);
+    assert_eq!(
+        verbs(&asked),
+        ["GET job", "DELETE job", "GET secret", "DELETE secret", "DELETE pods", "DELETE pods"]
+    );
     let asked = asked.lock().unwrap();
     assert_eq!(asked[1].1["preconditions"]["uid"], "uid-1");
     assert_eq!(asked[1].1["propagationPolicy"], "Background");
     assert_eq!(asked[4].1["gracePeriodSeconds"], 0);
-    assert!(asked[4].0.contains("holdfast.dev%2Ftask"), "{}", asked[4].0);
+    for (what, _) in &asked[4..] {
+        assert!(what.contains("holdfast.dev%2Ftask") && what.contains("holdfast.dev%2Fcluster"), "{what}");
+    }
 }
 
 #[tokio::test]
@@ -238,6 +243,59 @@ async fn what_is_not_ours_or_was_made_again_is_not_removed() {
     });
     let error = hands.delete("train", JobKind::PyTorchJob, &task(), false).await.unwrap_err();
     assert!(matches!(error, ClusterError::Unreachable { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_attempt_from_before_there_were_several_clusters_is_of_the_one_of_flags() {
+    for (cluster, is_found) in [("kubernetes", true), ("gpu-a", false)] {
+        let (mut template, _) = hands(|_, _| None);
+        template.settings.name = cluster.to_owned();
+        let (mut job, mut secret) = (ours(&template), ours_secret(&template));
+        let own = fake::pod_object("master-0", "m-1", "n1", fake::running());
+        let mut others = fake::pod_object("worker-0", "w-1", "n1", fake::running());
+        others["metadata"]["labels"][names::CLUSTER] = json!("third");
+        let mut pods = vec![own, others];
+        for object in [&mut job, &mut secret, &mut pods[0]] {
+            object["metadata"]["labels"].as_object_mut().unwrap().remove(names::CLUSTER);
+        }
+        let (client, asked) = client(move |what, _| match what {
+            what if what.starts_with("GET") && what.contains("/secrets/") => Some((200, secret.clone())),
+            what if what.starts_with("GET") && what.contains("/pytorchjobs/") => Some((200, job.clone())),
+            what if what.starts_with("GET") => list(pods.clone()),
+            _ => Some((200, json!({ "metadata": {} }))),
+        });
+        let hands = Hands { client, settings: template.settings };
+        let (job, pods) = hands.look("train", JobKind::PyTorchJob, &task()).await.unwrap();
+        let found: Vec<_> = pods.iter().map(|pod| pod.uid.as_str()).collect();
+        assert_eq!(job.is_some(), is_found, "{cluster}");
+        assert_eq!(found, if is_found { vec!["m-1"] } else { Vec::new() }, "{cluster}");
+        assert_eq!(
+            hands.find("train", JobKind::PyTorchJob, &task()).await.unwrap().is_some(),
+            is_found,
+            "{cluster}"
+        );
+        asked.lock().unwrap().clear();
+        hands.delete("train", JobKind::PyTorchJob, &task(), false).await.unwrap();
+        let removed = verbs(&asked).iter().filter(|verb| verb.starts_with("DELETE")).count();
+        assert_eq!(removed, if is_found { 2 } else { 0 }, "{cluster}");
+    }
+}
+
+#[tokio::test]
+async fn what_an_earlier_version_made_is_taken() {
+    let (template, _) = hands(|_, _| None);
+    let (mut job, mut secret) = (ours(&template), ours_secret(&template));
+    for object in [&mut job, &mut secret] {
+        object["metadata"]["labels"].as_object_mut().unwrap().remove(names::CLUSTER);
+    }
+    let (hands, asked) = hands(move |what, _| match what {
+        what if what.starts_with("POST") => exists(),
+        what if what.starts_with("GET") && what.contains("/secrets/") => Some((200, secret.clone())),
+        what if what.starts_with("GET") => Some((200, job.clone())),
+        _ => Some((200, json!({ "metadata": {} }))),
+    });
+    hands.create(&order(spec(2))).await.unwrap();
+    assert_eq!(verbs(&asked), ["POST secret", "GET secret", "POST job", "GET job", "PATCH secret"]);
 }
 
 #[tokio::test]
@@ -322,7 +380,10 @@ async fn a_forced_removal_does_not_wait_for_kuberay() {
     let (hands, asked) = kept_rayjob((200, json!({ "metadata": {} })));
     let removal = hands.delete("train", JobKind::RayJob, &task(), true).await.unwrap();
     assert_eq!(removal.not_released, None);
-    assert_eq!(verbs(&asked), ["GET rayjob", "DELETE rayjob", "PATCH rayjob", "GET secret", "DELETE pods"]);
+    assert_eq!(
+        verbs(&asked),
+        ["GET rayjob", "DELETE rayjob", "PATCH rayjob", "GET secret", "DELETE pods", "DELETE pods"]
+    );
     let patch = asked.lock().unwrap()[2].1.clone();
     assert_eq!(
         patch["metadata"],

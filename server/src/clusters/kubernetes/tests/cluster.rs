@@ -61,12 +61,45 @@ async fn an_attempt_is_seen_with_the_first_lists_and_hinted_at() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn watches_show_what_was_made_before_there_were_several_clusters_and_nothing_of_another() {
+    for (label, is_seen) in [(None, true), (Some("gpu-a"), false)] {
+        let mut job = job_object(1, &[("Running", "True", "runs")]);
+        let mut pod = pod_object("master-0", "m-1", "n1", running());
+        for object in [&mut job, &mut pod] {
+            let labels = object["metadata"]["labels"].as_object_mut().unwrap();
+            match label {
+                Some(cluster) => labels[names::CLUSTER] = cluster.into(),
+                None => drop(labels.remove(names::CLUSTER)),
+            }
+        }
+        let (client, _) = client(server(vec![job], vec![pod]));
+        let (cluster, _stop) = start(client);
+        let seen = observed(&cluster, JobKind::PyTorchJob).await;
+        assert_eq!(matches!(seen, Observation::Placed { .. }), is_seen, "{label:?}: {seen:?}");
+        assert_eq!(seen == Observation::Absent, !is_seen, "{label:?}: {seen:?}");
+        assert_eq!(cluster.present().await.unwrap().len(), usize::from(is_seen), "{label:?}");
+        assert_eq!(cluster.world.nodes().1.len(), usize::from(is_seen), "{label:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn absence_is_asked_for_and_not_concluded() {
     let (client, asked) = client(server(Vec::new(), Vec::new()));
     let (cluster, _stop) = start(client);
     assert_eq!(observed(&cluster, JobKind::PyTorchJob).await, Observation::Absent);
     let path = format!("/namespaces/train/pytorchjobs/{}", task());
     assert!(asked.lock().unwrap().iter().any(|(what, _)| what.contains(&path)), "{path}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_was_taken_out_is_missing_for_the_jobs_that_are_in_it() {
+    let (client, _) = client(|_, _| None);
+    let (cluster, _stop) = start(client);
+    let mut spec = fake::spec(1);
+    for (namespace, want) in [(None, None), (Some("eval"), None), (Some("research"), Some("research"))] {
+        spec.kubernetes.namespace = namespace.map(str::to_owned);
+        assert_eq!(cluster.missing_namespace(&spec).as_deref(), want, "{namespace:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -213,10 +213,6 @@ fn what_cannot_be_made_is_refused_with_what_to_do() {
     };
     for (order, want) in [
         (
-            changed(&|order| order.plan.task_id = engine::ids::TaskId::new("7b-jabcdefghij2-1").unwrap()),
-            "begin with a letter",
-        ),
-        (
             changed(&|order| order.spec.kubernetes.namespace = Some("kube-system".to_owned())),
             "use train or eval",
         ),

@@ -118,6 +118,10 @@ fn a_group_that_volcano_holds_is_why_there_are_no_pods() {
 fn what_comes_before_the_scheduler_is_told_too() {
     let quota =
         "Error creating: pods \"demo-master-0\" is forbidden: exceeded quota: compute, requested: cpu=2";
+    let security = "Error creating: pods \"demo-master-0\" is forbidden: violates PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false (container \"pytorch\" must set securityContext.allowPrivilegeEscalation=false)";
+    let told = format!(
+        "the namespace's Pod Security level does not allow it; change the job or the level: {security}"
+    );
     let gated = PodKnown { ..waits_for("SchedulingGated", "gated by kueue") };
     for (case, conditions, pods, trouble, want) in [
         (
@@ -130,6 +134,7 @@ fn what_comes_before_the_scheduler_is_told_too() {
         ("gated", &[CREATED], vec![gated], None, (QueueReason::Constraints, "gated by kueue")),
         ("a quota", &[CREATED], vec![], Some(quota), (QueueReason::Quota, quota)),
         ("a webhook", &[CREATED], vec![], Some("denied"), (QueueReason::Constraints, "denied")),
+        ("Pod Security", &[CREATED], vec![], Some(security), (QueueReason::Inadmissible, &told)),
         (
             "no operator",
             &[],

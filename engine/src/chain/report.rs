@@ -74,18 +74,20 @@ impl Turn {
         let replica = &mut self.chain.attempt.replicas[index];
         let lost = replica.run.started && !replica.run.stopped;
         replica.ready = true;
-        if matches!(self.chain.attempt.stage, Stage::Failing(_)) {
-            replica.run.stopped = true;
-        } else if self.chain.attempt.is_wanted() {
-            // While one of them waits, the attempt does not have its resources, whatever the others have.
-            if self.chain.attempt.replicas.iter().all(|replica| replica.ready) {
-                self.place();
-            }
-            if lost && !self.is_finished(index) {
-                self.chain.attempt.replicas[index].run.stopped = true;
-                let reason = EndReason::Lost("its agent started anew, without its processes".to_owned());
-                self.take_signs(self.now, vec![Sign::Fact { replica: index, reason }]);
-            }
+        let failing = matches!(self.chain.attempt.stage, Stage::Failing(_));
+        if !failing && !self.chain.attempt.is_wanted() {
+            return;
+        }
+        // While one of them waits, the attempt does not have its resources, whatever the others have.
+        if !failing && self.chain.attempt.replicas.iter().all(|replica| replica.ready) {
+            self.place();
+        }
+        let lost = lost && !self.is_finished(index);
+        self.chain.attempt.replicas[index].run.stopped |= failing || lost;
+        if lost {
+            // Others may have noticed that already and told it first.
+            let reason = EndReason::Lost("its agent started anew, without its processes".to_owned());
+            self.take_signs(self.now, vec![Sign::Fact { replica: index, reason }]);
         }
     }
 

@@ -66,8 +66,9 @@ pub struct VerdictInput {
 /// 2. the earliest root line; a line that is only a symptom yields to a decisive one that came later;
 /// 3. an exit that says something: a death by SIGKILL or SIGSEGV, 127 and the like;
 /// 4. the one rank that failed without a word, where the lines of the others show only that a peer was gone;
-/// 5. the earliest cascade line that names a type;
-/// 6. `UNKNOWN`.
+/// 5. a replica that disappeared: what the lines of the others show may be no more than that;
+/// 6. the earliest cascade line that names a type;
+/// 7. `UNKNOWN`.
 pub fn verdict(input: &VerdictInput) -> Option<Verdict> {
     let case = Case::new(input);
     if let Some(verdict) = case.by_cluster_fact() {
@@ -82,8 +83,8 @@ pub fn verdict(input: &VerdictInput) -> Option<Verdict> {
     case.by_root_line()
         .or_else(|| case.by_exit(true))
         .or_else(|| case.by_silent_rank())
-        .or_else(|| case.by_cascade_line())
         .or_else(|| case.by_loss())
+        .or_else(|| case.by_cascade_line())
         .or_else(|| case.by_exit(false))
         .or_else(|| case.by_any_line())
 }

@@ -333,6 +333,24 @@ fn a_silent_replica_of_which_the_cluster_says_nothing_is_given_up() {
 }
 
 #[test]
+fn a_replica_that_comes_back_without_its_processes_is_what_the_others_noticed() {
+    let mut world = only_noticed();
+    world.report(0, ReportBody::Ready).after(1.0);
+    let incident = &world.incidents()[0];
+    let root = incident.root.as_ref().unwrap();
+    assert_eq!((root.replica.as_str(), incident.failure_type), ("master-0", Unknown), "{incident:?}");
+    assert_eq!(incident.fingerprint, "UNKNOWN:cluster-lost:");
+}
+
+#[test]
+fn a_replica_that_loses_its_processes_as_they_are_stopped_hides_no_cause() {
+    let mut world = World::new(full(2, 2));
+    let line = world.up().steps(1, 10).line(1, OomGpu, "CUDA out of memory");
+    world.exit(1, 1, line).report(1, ReportBody::Stopped).report(0, ReportBody::Ready);
+    assert_eq!(world.incidents()[0].failure_type, OomGpu);
+}
+
+#[test]
 fn the_verdict_waits_no_longer_than_the_last_replica_takes_to_stop() {
     let mut world = only_noticed();
     let asked = ReportBody::Exited {

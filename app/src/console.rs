@@ -115,7 +115,7 @@ pub struct JobsQuery {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum JobsViewName {
-    /// Ended badly and neither resubmitted nor acknowledged, unschedulable, or unknown.
+    /// Ended badly and neither resubmitted nor acknowledged, unschedulable, kept from starting, or unknown.
     Attention,
     /// Running.
     Running,

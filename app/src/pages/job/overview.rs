@@ -156,6 +156,7 @@ pub fn outcome_words(job: &JobView, chain: &ChainView) -> String {
             are(nodes.free)
         ));
     }
+    said.extend(story::hindrance(chain).map(|(_, text)| text));
     if summary.state == State::Failed {
         let fault = chain.attempts.last().and_then(|newest| newest.attempt.fault.as_ref());
         said.extend(fault.map(|fault| format!("What failed: {}.", fault.trim_end_matches('.'))));

@@ -416,6 +416,8 @@ pub struct EventsQuery {
     pub kind: Option<EventKind>,
     /// Only this attempt.
     pub task: Option<TaskId>,
+    /// `false`: without checkpoints saved and loaded, of which there may be thousands.
+    pub checkpoints: Option<bool>,
     /// Where the page before ended.
     pub cursor: Option<String>,
     /// 1–500; none is 100.

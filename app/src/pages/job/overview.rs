@@ -49,7 +49,9 @@ pub fn Overview() -> impl IntoView {
     let events = Resource::new_blocking(
         move || (id.get(), live.ticks()),
         |(id, _)| async move {
-            get_events(id?, EventsQuery { limit: Some(EVENTS), ..EventsQuery::default() }).await
+            let query =
+                EventsQuery { checkpoints: Some(false), limit: Some(EVENTS), ..EventsQuery::default() };
+            get_events(id?, query).await
         },
     );
     // The log's task is known once the chain is: the newest attempt that has run.
@@ -384,12 +386,12 @@ fn resumes_at(view: &AttemptView) -> Option<String> {
     Some(format!("step {}{path}", format::count(step)))
 }
 
-/// The newest entries of the history.
+/// The newest entries of the history; of checkpoints, which would be most of them, Progress tells.
 #[component]
 fn LastEvents(job: JobView, events: Result<EventsPage, AppError>) -> impl IntoView {
-    let (all, body) = match events {
+    let body = match events {
         Ok(page) if page.items.is_empty() => {
-            ("All".to_owned(), view! { <p class="text-ink-3">"Nothing was recorded."</p> }.into_any())
+            view! { <p class="text-ink-3">"Nothing was recorded."</p> }.into_any()
         }
         Ok(page) => {
             let items = page
@@ -409,15 +411,15 @@ fn LastEvents(job: JobView, events: Result<EventsPage, AppError>) -> impl IntoVi
                     }
                 })
                 .collect_view();
-            (format!("All {}", format::count(page.total)), view! { <ol>{items}</ol> }.into_any())
+            view! { <ol>{items}</ol> }.into_any()
         }
-        Err(error) => ("All".to_owned(), view! { <FailedPart error /> }.into_any()),
+        Err(error) => view! { <FailedPart error /> }.into_any(),
     };
     view! {
         <section class="mt-8" aria-labelledby="ev-h">
             <SectionHead id="ev-h" title="Last events">
                 <a class=class::AT_END href=paths::events(&job.job_id)>
-                    {all}
+                    "Open Events"
                 </a>
             </SectionHead>
             {body}

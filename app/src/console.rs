@@ -62,7 +62,7 @@ pub trait Console: Send + Sync {
     async fn delete(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError>;
     /// Starts a new attempt of a job that has ended.
     async fn resubmit(&self, caller: &Caller, id: &JobId) -> Result<(), AppError>;
-    /// No attention needed.
+    /// Marks a failed job as seen: no attention needed.
     async fn acknowledge(&self, caller: &Caller, id: &JobId) -> Result<(), AppError>;
     /// "Was this right?"; none takes the answer back.
     async fn feedback(

@@ -174,7 +174,7 @@ pub fn must_i_act(job: &JobView, chain: &ChainView) -> Answer {
         (State::Succeeded, _) => answer("No", "It finished its work.".to_owned()),
         (State::Stopped, _) => answer("No", why_text()),
         (State::Failed, _) if summary.needs_attention => answer("Yes", why_text()),
-        (State::Failed, _) => answer("No", format!("Acknowledged. {}", why_text()).trim().to_owned()),
+        (State::Failed, _) => answer("No", format!("Marked as seen. {}", why_text()).trim().to_owned()),
         (State::Stopping | State::Saving, _) => answer("No", "It is being stopped.".to_owned()),
         (_, Some(Substate::Unknown)) => answer(
             "Perhaps",

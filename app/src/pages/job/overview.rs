@@ -223,6 +223,11 @@ fn Progress(job: JobView, chain: ChainView) -> impl IntoView {
             </svg>
         }
     });
+    let percent = match percent {
+        Some(percent) => format!("{percent} %"),
+        None if summary.state.is_terminal() => String::new(),
+        None => "For a percentage, print how many steps there will be: holdfast step=59 total=600".to_owned(),
+    };
     let rest = rate_words(&job, &chain);
     view! {
         <section aria-labelledby="p-h">
@@ -231,9 +236,7 @@ fn Progress(job: JobView, chain: ChainView) -> impl IntoView {
             </SectionHead>
             {bar}
             <p class="mt-1.5 flex flex-wrap justify-between gap-x-4 text-xs text-ink-3">
-                <span>
-                    {percent.map_or("The program does not say how many steps it means to make.".to_owned(), |p| format!("{p} %"))}
-                </span>
+                <span>{percent}</span>
                 <span>{rest}</span>
             </p>
         </section>

@@ -394,7 +394,7 @@ pub fn budget_words(decision: &DecisionRecord) -> String {
 /// Why an attempt was made, for the line that leads to it.
 pub fn cause_words(cause: AttemptCause) -> &'static str {
     match cause {
-        AttemptCause::Initial => "First run",
+        AttemptCause::Initial => "First attempt",
         AttemptCause::Failure => "Resubmitted automatically",
         AttemptCause::Preemption => "Resubmitted after preemption",
         AttemptCause::Manual => "Resubmitted by hand",

@@ -1,6 +1,9 @@
 //! The tables of the Fault Tolerance Detail: attempts, excluded nodes, settings in force.
 
-use engine::{job::Mode, record::{AttemptRecord, State}};
+use engine::{
+    job::Mode,
+    record::{AttemptRecord, State},
+};
 use leptos::prelude::*;
 
 use crate::{

@@ -347,7 +347,7 @@ fn Facts(job: JobView, chain: ChainView, number: u32) -> impl IntoView {
                 <dd>{cause(&chain, view)}</dd>
                 {(!a.nodes.is_empty()).then(|| view! { <dt>"Nodes"</dt> <dd>{node_names(&a.nodes)}</dd> })}
                 {(!avoids.is_empty()).then(|| view! { <dt>"Avoids"</dt> <dd>{avoids.join(", ")}</dd> })}
-                {resumes_at(view).map(|text| view! { <dt>"Resumes at"</dt> <dd>{text}</dd> })}
+                {resumed_from(view).map(|(term, text)| view! { <dt>{term}</dt> <dd>{text}</dd> })}
                 <dt>"Task restarts"</dt>
                 <dd>
                     <Pips used=chain.budgets.task_restarts left=true />
@@ -381,12 +381,13 @@ fn cause(chain: &ChainView, view: &AttemptView) -> AnyView {
     }
 }
 
-/// The step and the checkpoint that its newest launch resumes at.
-fn resumes_at(view: &AttemptView) -> Option<String> {
+/// The step and the checkpoint that its newest launch resumed from, or is to.
+fn resumed_from(view: &AttemptView) -> Option<(&'static str, String)> {
     let checkpoint = &view.launches.last()?.proof.checkpoint;
     let step = checkpoint.step.or(checkpoint.expected)?;
     let path = checkpoint.path.as_ref().map(|path| format!(", {path}")).unwrap_or_default();
-    Some(format!("step {}{path}", format::count(step)))
+    let term = if checkpoint.step.is_some() { "Resumed from" } else { "To resume from" };
+    Some((term, format!("step {}{path}", format::count(step))))
 }
 
 /// The newest entries of the history; of checkpoints, which would be most of them, Progress tells.

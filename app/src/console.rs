@@ -62,7 +62,7 @@ pub trait Console: Send + Sync {
     async fn delete(&self, caller: &Caller, id: &JobId, force: bool) -> Result<(), AppError>;
     /// Starts a new attempt of a job that has ended.
     async fn resubmit(&self, caller: &Caller, id: &JobId) -> Result<(), AppError>;
-    /// No attention needed.
+    /// Marks a failed job as seen: no attention needed.
     async fn acknowledge(&self, caller: &Caller, id: &JobId) -> Result<(), AppError>;
     /// "Was this right?"; none takes the answer back.
     async fn feedback(
@@ -115,7 +115,7 @@ pub struct JobsQuery {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum JobsViewName {
-    /// Ended badly and neither resubmitted nor acknowledged, unschedulable, or unknown.
+    /// Ended badly and neither resubmitted nor acknowledged, unschedulable, kept from starting, or unknown.
     Attention,
     /// Running.
     Running,
@@ -416,6 +416,8 @@ pub struct EventsQuery {
     pub kind: Option<EventKind>,
     /// Only this attempt.
     pub task: Option<TaskId>,
+    /// `false`: without checkpoints saved and loaded, of which there may be thousands.
+    pub checkpoints: Option<bool>,
     /// Where the page before ended.
     pub cursor: Option<String>,
     /// 1–500; none is 100.

@@ -95,7 +95,7 @@ pub fn resubmit(id: &JobId) -> String {
     format!("{JOBS}/{id}/resubmit")
 }
 
-/// Where "no attention needed" is posted to.
+/// Where "mark as seen" is posted to.
 pub fn acknowledge(id: &JobId) -> String {
     format!("{JOBS}/{id}/acknowledge")
 }

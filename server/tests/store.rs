@@ -19,7 +19,7 @@ use engine::{
     failure::FailureType,
     ids::{IncidentId, JobId, NodeName, TaskId},
     job::JobKind,
-    record::{EventKind, Record, State},
+    record::{EventKind, EventReason, EventRecord, Record, State},
     time::Time,
 };
 use samples::{Sample, at, event, incident, job_id, launch, points, strike, task_id};
@@ -424,6 +424,14 @@ async fn events_page_from_the_newest_and_filter() {
             [event(6, EventKind::State, Some(&task)), event(3, EventKind::State, Some(&task))]
         );
         assert_eq!(page.total, 2, "all that match, not all there are");
+        let resumed =
+            EventRecord { reason: Some(EventReason::Resumed), ..event(7, EventKind::Progress, None) };
+        let saved = EventRecord { reason: None, ..event(8, EventKind::Progress, None) };
+        let more = [Record::Event(resumed.clone()), Record::Event(saved)];
+        write(&store, epoch, 2, &Sample::new(1).records(more.to_vec())).await;
+        let told = EventsQuery { checkpoints: Some(false), limit: Some(2), ..EventsQuery::default() };
+        let page = events::page(&mut conn, &job_id(1), &told).await.unwrap();
+        assert_eq!((page.items[0].clone(), page.items[1].at, page.total), (resumed, at(6), 7));
         let bad = EventsQuery { cursor: Some("nonsense".to_owned()), ..EventsQuery::default() };
         let error = events::page(&mut conn, &job_id(1), &bad).await.unwrap_err();
         assert!(matches!(error, StoreError::Cursor { .. }), "{error}");

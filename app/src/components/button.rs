@@ -42,10 +42,13 @@ pub fn Submit(
     /// How it looks.
     #[prop(default = Look::Plain)]
     look: Look,
+    /// What it does, where the verb does not say it.
+    #[prop(optional)]
+    title: Option<&'static str>,
     /// Its verb.
     children: Children,
 ) -> impl IntoView {
-    view! { <button type="submit" class=look.class()>{children()}</button> }
+    view! { <button type="submit" class=look.class() title=title>{children()}</button> }
 }
 
 /// A link that looks like a button.

@@ -2,6 +2,7 @@
 //! ends. Every sentence about restarting or not is made here, so that all parts of the page use the same words.
 
 use engine::{
+    chain::limits,
     ids::{IncidentId, TaskId},
     job::{JobSpec, Mode},
     record::{
@@ -173,23 +174,66 @@ pub fn must_i_act(job: &JobView, chain: &ChainView) -> Answer {
         (State::Succeeded, _) => answer("No", "It finished its work.".to_owned()),
         (State::Stopped, _) => answer("No", why_text()),
         (State::Failed, _) if summary.needs_attention => answer("Yes", why_text()),
-        (State::Failed, _) => answer("No", format!("Acknowledged. {}", why_text()).trim().to_owned()),
+        (State::Failed, _) => answer("No", format!("Marked as seen. {}", why_text()).trim().to_owned()),
         (State::Stopping | State::Saving, _) => answer("No", "It is being stopped.".to_owned()),
-        // Whether a restart would follow a failure is not the question.
-        (_, Some(Substate::Unschedulable)) => {
-            let newest = chain.attempts.last().and_then(|view| view.attempt.queue.as_ref());
-            let reason = newest.map_or(QueueReason::Unschedulable, |queue| queue.reason);
-            answer("Yes", format!("As it is it can never start: {}.", waits_for(reason)))
-        }
         (_, Some(Substate::Unknown)) => answer(
             "Perhaps",
             "The cluster or its agents cannot be reached, so the state is unknown.".to_owned(),
         ),
-        _ => {
-            let (word, text) = next_failure(job, chain);
-            answer(word, text)
-        }
+        // Whether a restart would follow a failure is not the question where it does not start.
+        _ => match hindrance(chain) {
+            Some((reason, text)) if reason.is_in_vain() => answer("Yes", text),
+            Some((QueueReason::Blocked, text)) => answer("Probably", text),
+            Some((_, text)) => answer("Perhaps", text),
+            None => {
+                let (word, text) = next_failure(job, chain);
+                answer(word, text)
+            }
+        },
     }
+}
+
+/// What is in the way of the newest attempt's start that a person may have to clear, with what can be done; none where it is only a
+/// matter of time.
+pub fn hindrance(chain: &ChainView) -> Option<(QueueReason, String)> {
+    if chain.state.is_terminal() || matches!(chain.state, State::Stopping | State::Saving) {
+        return None;
+    }
+    let newest = &chain.attempts.last()?.attempt;
+    let reason = newest.queue.as_ref().filter(|_| newest.ended_at.is_none())?.reason;
+    let to_do = match reason {
+        QueueReason::Unschedulable => "Stop it and create it again with less, or add nodes.",
+        QueueReason::QuotaTooSmall => "Stop it and create it again with less, or raise the quota.",
+        QueueReason::Inadmissible => {
+            "The cluster says why: correct it there, or stop it and create it again in another queue or namespace."
+        }
+        QueueReason::Deactivated => "Let it in again on the cluster, or stop it and create it again.",
+        QueueReason::Constraints => {
+            "The cluster says what it lacks; it waits until there is a place for it or you stop it."
+        }
+        QueueReason::Blocked => {
+            "The cluster says what, such as an image or a Secret that is missing: put it there, or correct it in a new job."
+        }
+        QueueReason::Busy
+        | QueueReason::AvoidedNodes
+        | QueueReason::Quota
+        | QueueReason::AdmissionChecks
+        | QueueReason::Requeued
+        | QueueReason::Gang
+        | QueueReason::Suspended
+        | QueueReason::Starting => return None,
+    };
+    let mut text = format!("{}. {to_do}", waits_for(reason));
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    if reason == QueueReason::Blocked {
+        let within = format::duration(limits::START_SECONDS as f64);
+        text.push_str(&format!(
+            " If nothing changes, this attempt ends by itself within {within} of having its nodes."
+        ));
+    }
+    Some((reason, text))
 }
 
 /// What keeps an attempt waiting, in a few words.
@@ -197,7 +241,7 @@ pub const fn waits_for(reason: QueueReason) -> &'static str {
     match reason {
         QueueReason::Busy => "other jobs have the slots",
         QueueReason::AvoidedNodes => "it would fit if it did not avoid nodes",
-        QueueReason::Unschedulable => "no set of nodes can ever take it",
+        QueueReason::Unschedulable => "no set of nodes is large enough for it",
         QueueReason::Quota => "a quota is used up",
         QueueReason::QuotaTooSmall => "it asks for more than its queue's quota can ever give",
         QueueReason::Inadmissible => "its queue or its namespace does not take it",
@@ -350,7 +394,7 @@ pub fn budget_words(decision: &DecisionRecord) -> String {
 /// Why an attempt was made, for the line that leads to it.
 pub fn cause_words(cause: AttemptCause) -> &'static str {
     match cause {
-        AttemptCause::Initial => "First run",
+        AttemptCause::Initial => "First attempt",
         AttemptCause::Failure => "Resubmitted automatically",
         AttemptCause::Preemption => "Resubmitted after preemption",
         AttemptCause::Manual => "Resubmitted by hand",
@@ -544,9 +588,52 @@ mod tests {
         chain.mode = Mode::None;
         let act = must_i_act(&samples::job(&chain), &chain);
         assert_eq!(act.text, "Auto Failover is off. If attempt 1 fails, nothing is resubmitted.");
-        chain.substate = Some(Substate::Unschedulable);
-        let act = must_i_act(&samples::job(&chain), &chain);
-        assert_eq!((act.word.as_str(), act.text.contains("can never start")), ("Yes", true));
+    }
+
+    #[test]
+    fn a_start_that_waits_for_a_person_says_what_to_do() {
+        let mut chain = samples::running();
+        let act = |chain: &ChainView| must_i_act(&samples::job(chain), chain);
+        let waits = |chain: &mut ChainView, reason| {
+            let newest = &mut chain.attempts.last_mut().unwrap().attempt;
+            newest.queue = Some(engine::record::Queue::of(reason, "its words"));
+        };
+        chain.state = State::Starting;
+        for (reason, word, why, to_do) in [
+            (
+                QueueReason::Blocked,
+                "Probably",
+                "Something keeps its containers from starting. ",
+                "within 10 min",
+            ),
+            (QueueReason::Constraints, "Perhaps", "Taints, selectors or other ", "or you stop it"),
+        ] {
+            waits(&mut chain, reason);
+            let said = act(&chain);
+            assert_eq!(said.word, word);
+            assert!(said.text.starts_with(why) && said.text.contains(to_do), "{}", said.text);
+        }
+        waits(&mut chain, QueueReason::Busy);
+        assert_eq!(act(&chain).word, "No", "that is a matter of time");
+        for (reason, why, to_do) in [
+            (
+                QueueReason::Unschedulable,
+                "No set of nodes is large enough for it. ",
+                "with less, or add nodes",
+            ),
+            (QueueReason::QuotaTooSmall, "It asks for more than ", "raise the quota"),
+            (QueueReason::Inadmissible, "Its queue or its namespace ", "correct it there"),
+            (QueueReason::Deactivated, "Its queue has given it up ", "Let it in again"),
+        ] {
+            waits(&mut chain, reason);
+            let said = act(&chain);
+            assert_eq!(said.word, "Yes");
+            assert!(said.text.starts_with(why) && said.text.contains(to_do), "{}", said.text);
+        }
+        // What it waited for says nothing of the next one.
+        waits(&mut chain, QueueReason::Blocked);
+        chain.attempts.last_mut().unwrap().attempt.ended_at = Some(chain.now);
+        assert_eq!(act(&chain).word, "No");
     }
 
     #[test]

@@ -75,6 +75,9 @@ pub mod limits {
     /// poll hung with the server gives it up after [`POLL_SECONDS`](crate::sync::limits::POLL_SECONDS) and 10, pauses for at most 5 and
     /// takes at most 5 to connect; the rest is for a server that many of them come back to.
     pub const RETURN_SECONDS: u64 = 60;
+    /// A start that something on the cluster keeps from happening needs attention after this long, seconds: an image that fails once, or
+    /// a volume that is still being attached, has come by then.
+    pub const HINDERED_SECONDS: u64 = 60;
     /// An attempt that was accepted and that the cluster has not shown at all for this long has vanished, seconds.
     pub const UNSEEN_SECONDS: u64 = 30;
     /// Silence is mentioned after this long, seconds (ui.md §2).

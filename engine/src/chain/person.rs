@@ -16,7 +16,7 @@ impl Turn {
             Request::Acknowledge => {
                 if !self.chain.acknowledged {
                     self.chain.acknowledged = true;
-                    self.event(EventKind::Person, by, "Acknowledged; no attention needed.");
+                    self.event(EventKind::Person, by, "Marked as seen; no attention needed.");
                 }
             }
         }

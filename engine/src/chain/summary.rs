@@ -10,7 +10,7 @@ use crate::{
     ids::TaskId,
     ledger::Use,
     policy::Refusal,
-    record::{AttemptCause, Budgets, Diagnostics, State, Substate, Summary, WhyNot},
+    record::{AttemptCause, Budgets, Diagnostics, QueueReason, State, Substate, Summary, WhyNot},
     time::Time,
     words,
 };
@@ -63,6 +63,17 @@ fn is_unknown(chain: &Chain, now: Time) -> bool {
     silent_since(chain).is_some_and(|since| now >= since.plus_seconds(limits::SILENCE_UNKNOWN_SECONDS))
 }
 
+/// When a person is asked to look at what is in the way of the start: much of it goes by itself in the first moments.
+pub(super) fn hindered_due(chain: &Chain) -> Option<Time> {
+    let attempt = &chain.attempt;
+    let since = match (&attempt.stage, attempt.queue.as_ref()?.reason) {
+        (Stage::Starting, QueueReason::Blocked) => attempt.placed_at?,
+        (Stage::Queued, QueueReason::Constraints) => attempt.submitted_at,
+        _ => return None,
+    };
+    Some(since.plus_seconds(limits::HINDERED_SECONDS))
+}
+
 /// What the time of the job is spent on now.
 pub(super) fn spends(chain: &Chain) -> Use {
     if chain.course.has_ended() || is_unknown(chain, chain.at) {
@@ -95,7 +106,9 @@ pub(super) fn of(chain: &Chain, now: Time) -> Summary {
         ledger.ettr = None;
     }
     let attention = state == State::Failed
-        || matches!(substate, Some(Substate::Unknown | Substate::Unschedulable)) && !state.is_terminal();
+        || !state.is_terminal()
+            && (matches!(substate, Some(Substate::Unknown | Substate::Unschedulable))
+                || hindered_due(chain).is_some_and(|due| now >= due));
     Summary {
         state,
         substate,

@@ -37,7 +37,8 @@ pub struct Summary {
     pub total_steps: Option<u64>,
     /// The failure type of the newest incident.
     pub failure_type: Option<FailureType>,
-    /// A person has to look: it ended badly and neither was resubmitted nor acknowledged, or it cannot be scheduled, or is unknown.
+    /// A person has to look: it ended badly and neither was resubmitted nor acknowledged, or it cannot be scheduled, or something on the
+    /// cluster has kept it from starting for a minute, or it is unknown.
     pub needs_attention: bool,
     /// A person's stop or delete is under way or done.
     pub stopped_by: Option<String>,

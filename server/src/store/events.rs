@@ -1,7 +1,11 @@
 //! The history of a job: entries that are never replaced.
 
 use app::console::{EventsPage, EventsQuery};
-use engine::{ids::JobId, record::EventRecord, time::Time};
+use engine::{
+    ids::JobId,
+    record::{EventKind, EventRecord},
+    time::Time,
+};
 use sqlx::{AnyConnection, Row, any::AnyRow};
 
 use super::{
@@ -120,6 +124,11 @@ pub async fn recent(
 fn filter(sql: &mut Sql, query: &EventsQuery) -> Result<(), StoreError> {
     if let Some(kind) = &query.kind {
         sql.bind(" AND kind = ", to_word("an event's kind", kind)?)?;
+    }
+    if query.checkpoints == Some(false) {
+        // An entry of progress that says nothing about a launch tells of a checkpoint.
+        sql.bind(" AND (reason IS NOT NULL OR kind <> ", to_word("an event's kind", &EventKind::Progress)?)?;
+        sql.push(")");
     }
     if let Some(task) = &query.task {
         sql.bind(" AND task_id = ", task.as_str().to_owned())?;

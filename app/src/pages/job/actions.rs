@@ -4,15 +4,12 @@ use engine::record::State;
 use leptos::prelude::*;
 
 use crate::{
-    components::{
-        button::{Look, Submit},
-        confirm::Confirm,
-    },
+    components::{button::Submit, confirm::Confirm},
     console::JobView,
     paths,
 };
 
-/// Resubmit, stop, delete, and "no attention needed".
+/// Resubmit, stop, delete, and "mark as seen".
 #[component]
 pub fn Actions(
     /// The job.
@@ -49,7 +46,7 @@ pub fn Actions(
     let acknowledge = (job.summary.state == State::Failed && job.summary.needs_attention).then(|| {
         view! {
             <form method="post" action=paths::acknowledge(id)>
-                <Submit look=Look::Plain>"No attention needed"</Submit>
+                <Submit title="Takes it off Needs attention">"Mark as seen"</Submit>
             </form>
         }
     });

@@ -53,7 +53,7 @@ pub fn Events() -> impl IntoView {
         kind: kind.get().and_then(|text| read_kind(&text)),
         task: task.get().and_then(|text| TaskId::new(text).ok()),
         cursor: cursor.get(),
-        limit: None,
+        ..EventsQuery::default()
     };
     let events = Resource::new_blocking(
         move || (id.get(), query(), live.ticks()),

@@ -1,6 +1,9 @@
 //! The tables of the Fault Tolerance Detail: attempts, excluded nodes, settings in force.
 
-use engine::{job::Mode, record::AttemptRecord};
+use engine::{
+    job::Mode,
+    record::{AttemptRecord, State},
+};
 use leptos::prelude::*;
 
 use crate::{
@@ -136,7 +139,12 @@ fn row(chain: &ChainView, view: &AttemptView, next: Option<&AttemptView>) -> Any
             <td class="whitespace-nowrap">
                 {match a.ended_at {
                     Some(at) => view! { <ClockTime at /> }.into_any(),
-                    None => quiet(if a.started_at.is_some() { "runs" } else { "queued" }),
+                    None => quiet(match a.state {
+                        State::Queued => "queued",
+                        State::Starting => "starts",
+                        State::Stopping | State::Saving => "stops",
+                        _ => "runs",
+                    }),
                 }}
             </td>
             <td class="whitespace-nowrap">{duration}</td>

@@ -151,7 +151,7 @@ fn Head(job: JobView, path: Memo<String>) -> impl IntoView {
                 })}
             <li class="max-sm:hidden!">{shape}</li>
             <li class="max-sm:hidden!">{mode_name(summary.mode)}</li>
-            <li class="max-sm:hidden!">{job.owner.clone()}</li>
+            <li class="max-sm:hidden!">{format!("by {}", job.owner)}</li>
             <li class="ml-auto max-sm:ml-0">
                 <LiveMark now=job.now />
             </li>

@@ -49,7 +49,9 @@ pub fn Overview() -> impl IntoView {
     let events = Resource::new_blocking(
         move || (id.get(), live.ticks()),
         |(id, _)| async move {
-            get_events(id?, EventsQuery { limit: Some(EVENTS), ..EventsQuery::default() }).await
+            let query =
+                EventsQuery { checkpoints: Some(false), limit: Some(EVENTS), ..EventsQuery::default() };
+            get_events(id?, query).await
         },
     );
     // The log's task is known once the chain is: the newest attempt that has run.
@@ -156,6 +158,7 @@ pub fn outcome_words(job: &JobView, chain: &ChainView) -> String {
             are(nodes.free)
         ));
     }
+    said.extend(story::hindrance(chain).map(|(_, text)| text));
     if summary.state == State::Failed {
         let fault = chain.attempts.last().and_then(|newest| newest.attempt.fault.as_ref());
         said.extend(fault.map(|fault| format!("What failed: {}.", fault.trim_end_matches('.'))));
@@ -220,6 +223,11 @@ fn Progress(job: JobView, chain: ChainView) -> impl IntoView {
             </svg>
         }
     });
+    let percent = match percent {
+        Some(percent) => format!("{percent} %"),
+        None if summary.state.is_terminal() => String::new(),
+        None => "For a percentage, print how many steps there will be: holdfast step=59 total=600".to_owned(),
+    };
     let rest = rate_words(&job, &chain);
     view! {
         <section aria-labelledby="p-h">
@@ -228,9 +236,7 @@ fn Progress(job: JobView, chain: ChainView) -> impl IntoView {
             </SectionHead>
             {bar}
             <p class="mt-1.5 flex flex-wrap justify-between gap-x-4 text-xs text-ink-3">
-                <span>
-                    {percent.map_or("The program does not say how many steps it means to make.".to_owned(), |p| format!("{p} %"))}
-                </span>
+                <span>{percent}</span>
                 <span>{rest}</span>
             </p>
         </section>
@@ -341,7 +347,7 @@ fn Facts(job: JobView, chain: ChainView, number: u32) -> impl IntoView {
                 <dd>{cause(&chain, view)}</dd>
                 {(!a.nodes.is_empty()).then(|| view! { <dt>"Nodes"</dt> <dd>{node_names(&a.nodes)}</dd> })}
                 {(!avoids.is_empty()).then(|| view! { <dt>"Avoids"</dt> <dd>{avoids.join(", ")}</dd> })}
-                {resumes_at(view).map(|text| view! { <dt>"Resumes at"</dt> <dd>{text}</dd> })}
+                {resumed_from(view).map(|(term, text)| view! { <dt>{term}</dt> <dd>{text}</dd> })}
                 <dt>"Task restarts"</dt>
                 <dd>
                     <Pips used=chain.budgets.task_restarts left=true />
@@ -375,20 +381,21 @@ fn cause(chain: &ChainView, view: &AttemptView) -> AnyView {
     }
 }
 
-/// The step and the checkpoint that its newest launch resumes at.
-fn resumes_at(view: &AttemptView) -> Option<String> {
+/// The step and the checkpoint that its newest launch resumed from, or is to.
+fn resumed_from(view: &AttemptView) -> Option<(&'static str, String)> {
     let checkpoint = &view.launches.last()?.proof.checkpoint;
     let step = checkpoint.step.or(checkpoint.expected)?;
     let path = checkpoint.path.as_ref().map(|path| format!(", {path}")).unwrap_or_default();
-    Some(format!("step {}{path}", format::count(step)))
+    let term = if checkpoint.step.is_some() { "Resumed from" } else { "To resume from" };
+    Some((term, format!("step {}{path}", format::count(step))))
 }
 
-/// The newest entries of the history.
+/// The newest entries of the history; of checkpoints, which would be most of them, Progress tells.
 #[component]
 fn LastEvents(job: JobView, events: Result<EventsPage, AppError>) -> impl IntoView {
-    let (all, body) = match events {
+    let body = match events {
         Ok(page) if page.items.is_empty() => {
-            ("All".to_owned(), view! { <p class="text-ink-3">"Nothing was recorded."</p> }.into_any())
+            view! { <p class="text-ink-3">"Nothing was recorded."</p> }.into_any()
         }
         Ok(page) => {
             let items = page
@@ -408,15 +415,15 @@ fn LastEvents(job: JobView, events: Result<EventsPage, AppError>) -> impl IntoVi
                     }
                 })
                 .collect_view();
-            (format!("All {}", format::count(page.total)), view! { <ol>{items}</ol> }.into_any())
+            view! { <ol>{items}</ol> }.into_any()
         }
-        Err(error) => ("All".to_owned(), view! { <FailedPart error /> }.into_any()),
+        Err(error) => view! { <FailedPart error /> }.into_any(),
     };
     view! {
         <section class="mt-8" aria-labelledby="ev-h">
             <SectionHead id="ev-h" title="Last events">
                 <a class=class::AT_END href=paths::events(&job.job_id)>
-                    {all}
+                    "Open Events"
                 </a>
             </SectionHead>
             {body}

@@ -217,6 +217,11 @@ pub async fn events(
     ApiPath(id): ApiPath<TaskId>,
     ApiQuery(params): ApiQuery<TaskEvents>,
 ) -> Result<Json<EventsPage>, Problem> {
-    let query = EventsQuery { kind: params.kind, task: None, cursor: params.cursor, limit: params.limit };
+    let query = EventsQuery {
+        kind: params.kind,
+        cursor: params.cursor,
+        limit: params.limit,
+        ..EventsQuery::default()
+    };
     Ok(Json(state.service.events_of_task(&caller, id, query).await?))
 }

@@ -151,7 +151,12 @@ async fn announce(settings: &Serve, address: SocketAddr, access: &Access) -> any
         Some(public) => public.origin.clone(),
         None => format!("http://{}", reachable(address)),
     };
-    tracing::info!("Holdfast {} serves {url}", env!("CARGO_PKG_VERSION"));
+    let everywhere = if address.ip().is_unspecified() {
+        format!(" and all addresses of this machine, port {}", address.port())
+    } else {
+        String::new()
+    };
+    tracing::info!("Holdfast {} serves {url}{everywhere}", env!("CARGO_PKG_VERSION"));
     let loopback = address.ip().is_loopback();
     if access.single_user().await? {
         tracing::info!(

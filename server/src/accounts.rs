@@ -9,9 +9,10 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{Storage, Token, User},
     secrets::{self, new_secret},
+    serve::data_dir,
     store::{
         self, Store,
-        accounts::{self, AccountError},
+        accounts::{self, AccountError, Listed},
     },
 };
 
@@ -23,12 +24,11 @@ const LINE_BYTES: u64 = 64 * 1024;
 /// # Errors
 /// The directory or the database cannot be made.
 pub async fn open(storage: &Storage) -> anyhow::Result<Store> {
-    std::fs::create_dir_all(&storage.data)
-        .with_context(|| format!("cannot make the data directory {}", storage.data.display()))?;
+    data_dir(&storage.data)?;
     Ok(Store::open(&storage.database_url()).await?)
 }
 
-/// Adds, removes or changes an account, and says its password where one was made.
+/// Lists accounts; adds, removes or changes one, and says its password where one was made.
 ///
 /// # Errors
 /// A name that is taken, not allowed or unknown, a password that is too short.
@@ -41,6 +41,18 @@ pub async fn user(command: &User, input: impl BufRead, mut output: impl Write) -
             change(storage, async |db| accounts::add(db, name, &hash, now).await).await?;
             write!(output, "Account {name} is made.")?;
             password.tell(&mut output)
+        }
+        User::List { storage } => {
+            let found = change(storage, async |db| Ok(accounts::list(db).await?)).await?;
+            if found.is_empty() {
+                writeln!(output, "There is no account; `holdfast user add NAME` makes one.")?;
+            }
+            for Listed { name, created_at, tokens } in found {
+                let since = created_at.to_datetime().format("%Y-%m-%d %H:%M UTC");
+                let tokens = if tokens.is_empty() { "none".to_owned() } else { tokens.join(", ") };
+                writeln!(output, "{name}  since {since}  tokens: {tokens}")?;
+            }
+            Ok(())
         }
         User::Remove { name, storage } => {
             let left = async |db: &mut AnyConnection| {
@@ -190,6 +202,21 @@ mod tests {
             let why = run(dir.path(), command, "").await.unwrap_err();
             assert!(why.starts_with("there is no account named ann"), "{command}: {why}");
         }
+    }
+
+    #[tokio::test]
+    async fn accounts_are_listed_with_the_names_of_their_tokens() {
+        let dir = tempfile::tempdir().unwrap();
+        let list = async || run(dir.path(), "user list", "").await.unwrap();
+        assert_eq!(list().await, "There is no account; `holdfast user add NAME` makes one.\n");
+        for command in ["user add bob", "user add ann", "token create --user ann --name laptop"] {
+            run(dir.path(), command, "").await.unwrap();
+        }
+        let told = list().await;
+        let lines: Vec<Vec<_>> = told.lines().map(|line| line.split("  ").collect()).collect();
+        assert_eq!((lines[0][0], lines[0][2]), ("ann", "tokens: laptop"));
+        assert_eq!((lines[1][0], lines[1][2]), ("bob", "tokens: none"));
+        assert!(lines.len() == 2 && lines[0][1].starts_with("since 2"), "{told}");
     }
 
     #[tokio::test]

@@ -171,6 +171,12 @@ pub enum User {
         #[command(flatten)]
         storage: Storage,
     },
+    /// List the accounts: since when each is there, and what its API tokens are called.
+    List {
+        /// Where everything is kept.
+        #[command(flatten)]
+        storage: Storage,
+    },
     /// Remove an account with its sessions and API tokens, at once on all servers. Its jobs stay and run on.
     Remove {
         /// Its name

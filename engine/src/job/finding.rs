@@ -11,6 +11,7 @@ pub struct Finding {
     /// What it comes to.
     pub fit: Fit,
     /// The same in words, a sentence.
+    // One that is `Never` lacks its subject, the field, as errors of fields do; the API's answer has it.
     pub text: String,
 }
 

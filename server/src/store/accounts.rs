@@ -7,6 +7,8 @@ use super::{StoreError, sql::Doing};
 
 /// Tokens that are named to somebody who names another.
 const TOKENS_NAMED: i64 = 20;
+/// Accounts and tokens that are listed. They are made one by one in a shell, so nobody has as many.
+const LISTED: i64 = 10_000;
 
 /// Why a row could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -108,6 +110,45 @@ pub async fn set_password(
     let ended = sqlx::query("DELETE FROM session WHERE account = $1").bind(name.to_owned()).execute(db).await;
     ended.doing("ending the sessions of an account")?;
     Ok(())
+}
+
+/// An account as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Since when it is there.
+    pub created_at: Time,
+    /// The names of its API tokens, each as often as it was given.
+    pub tokens: Vec<String>,
+}
+
+/// The accounts by name, as far as they and their tokens are [`LISTED`].
+///
+/// # Errors
+/// The database failed.
+pub async fn list(db: &mut AnyConnection) -> Result<Vec<Listed>, StoreError> {
+    let rows: Vec<(String, i64, Option<String>)> = sqlx::query_as(
+        "SELECT account.name, account.created_at, api_token.name
+         FROM account LEFT JOIN api_token ON api_token.account = account.name
+         ORDER BY account.name, api_token.name LIMIT $1",
+    )
+    .bind(LISTED)
+    .fetch_all(db)
+    .await
+    .doing("listing accounts")?;
+    let mut accounts: Vec<Listed> = Vec::new();
+    for (name, created_at, token) in rows {
+        match accounts.last_mut().filter(|last| last.name == name) {
+            Some(last) => last.tokens.extend(token),
+            None => accounts.push(Listed {
+                name,
+                created_at: Time(created_at),
+                tokens: token.into_iter().collect(),
+            }),
+        }
+    }
+    Ok(accounts)
 }
 
 /// Whether any account exists; without one a server on loopback runs in single-user mode.

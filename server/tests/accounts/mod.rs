@@ -58,6 +58,25 @@ async fn an_account_goes_with_its_sessions_and_tokens_and_may_be_made_again() {
 }
 
 #[tokio::test]
+async fn accounts_are_listed_by_name_with_their_tokens() {
+    on_each_database(async |store| {
+        two(&store).await;
+        let mut tx = store.write().await.unwrap();
+        accounts::add(&mut tx, "abe", "hash", Time(7)).await.unwrap();
+        commit(tx).await.unwrap();
+        let found = accounts::list(&mut store.read().await.unwrap()).await.unwrap();
+        let found: Vec<_> =
+            found.iter().map(|one| (one.name.as_str(), one.created_at, one.tokens.join(","))).collect();
+        let tokens = || "ci,ci,laptop".to_owned();
+        assert_eq!(
+            found,
+            [("abe", Time(7), String::new()), ("ann", Time(1), tokens()), ("bob", Time(1), tokens())]
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_new_password_ends_sessions_and_no_tokens() {
     on_each_database(async |store| {
         two(&store).await;

@@ -4,7 +4,7 @@
 //! all room, is only told. Whatever cannot be asked, for want of a right, of room or of an answer, is told as that and holds up nobody: all
 //! questions together have [`WHOLE`].
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use engine::{
     job::{Finding, Fit, JobSpec},
@@ -78,18 +78,17 @@ pub(super) async fn job(hands: &Hands, world: &World, questions: &Semaphore, spe
     findings
 }
 
-/// Secrets: whoever may look for one may read it, and Holdfast reads none of a job's.
-fn not_asked(wants: &Wants) -> Option<Finding> {
-    let names: Vec<_> = wants.secrets.iter().map(String::as_str).collect();
-    let what = match names.as_slice() {
-        [] => return None,
-        [name] => format!("Secret {name} was"),
-        names => format!("Secrets {} were", words::list(names)),
+/// Secrets: whoever may look for one may read it, and Holdfast reads none of a job's. And images, which only nodes pull.
+fn not_asked(wants: &Wants) -> impl Iterator<Item = Finding> {
+    let told = |what: &str, names: &BTreeSet<String>, why: &str| {
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let (ending, verb) = if names.len() == 1 { ("", "was") } else { ("s", "were") };
+        let text = format!("{what}{ending} {} {verb} not checked: {why}", words::list(&names));
+        (!names.is_empty()).then(|| Finding::whole(Fit::NotChecked, text))
     };
-    let text = format!(
-        "{what} not checked: Holdfast reads no Secrets of jobs. The attempt says so where one is missing."
-    );
-    Some(Finding::whole(Fit::NotChecked, text))
+    let secrets = "Holdfast reads no Secrets of jobs. The attempt says so where one is missing.";
+    let images = "only nodes pull images, when pods start. The attempt says so where that fails.";
+    [told("Secret", &wants.secrets, secrets), told("Image", &wants.images, images)].into_iter().flatten()
 }
 
 /// Asks about one job.

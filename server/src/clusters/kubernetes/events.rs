@@ -60,7 +60,7 @@ pub(super) fn of_removal(
     let text = if force {
         "The attempt is over and its pods do not end: Holdfast removes it with its pods at once."
     } else {
-        "The attempt is over: Holdfast removes it with its pods. Its output is kept, and its story is on the job's page."
+        "The attempt is over: Holdfast removes it with its pods. Its output and its story stay on the job's page until the job is deleted."
     };
     event(names::removal_of(task, force), task, kind, place, instance, ("Removed", force, text), now)
 }

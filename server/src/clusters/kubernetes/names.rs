@@ -62,12 +62,13 @@ pub(super) fn operator(kind: JobKind) -> &'static str {
     }
 }
 
-/// The event of an entry of an attempt's history: the same one whoever tells it.
+/// The event of an entry of an attempt's history: the same one whoever tells it. kubectl shows events of one object in the order of their
+/// names, as those of `events.k8s.io/v1` lack the time by which it would sort: numbers have as many digits as they come to.
 pub(super) fn event_of(task: &TaskId, (generation, n): (i64, i64)) -> String {
-    format!("{task}.{generation}-{n}")
+    format!("{task}.{generation:010}-{n:04}")
 }
 
-/// The event of an attempt's removal.
+/// The event of an attempt's removal, after all the others.
 pub(super) fn removal_of(task: &TaskId, force: bool) -> String {
     format!("{task}.removed{}", if force { "-by-force" } else { "" })
 }
@@ -144,6 +145,17 @@ mod tests {
             assert_eq!(is_of_cluster(&settings, &of(&settings.instance)), want, "{cluster}: {label:?}");
             assert!(!is_of_cluster(&settings, &of("another")), "{cluster}: {label:?}");
         }
+    }
+
+    #[test]
+    fn names_of_events_sort_as_things_happened_and_are_names() {
+        let longest = TaskId::new("a".repeat(63)).unwrap();
+        let places = [(0, 1), (1, 9), (1, 10), (1, 1_000), (9, 1), (10, 0), (1_000_000, 3), (i64::MAX, 0)];
+        let told = places.map(|place| event_of(&longest, place));
+        let removals = [false, true].map(|force| removal_of(&longest, force));
+        let names: Vec<_> = told.into_iter().chain(removals).collect();
+        assert!(names.is_sorted(), "{names:#?}");
+        assert!(names.iter().all(|name| name.len() <= 253), "{names:#?}");
     }
 
     #[test]

@@ -22,6 +22,8 @@ use super::{
 };
 
 const PODS: &str = "pods";
+/// Labels and taints that are told.
+const REASONS: usize = 4;
 
 /// What a namespace's quota leaves for a job.
 pub(super) fn quota(quota: &ResourceQuota, wants: &Wants) -> Finding {
@@ -104,30 +106,28 @@ fn asked(wants: &Wants) -> Amounts {
 
 /// Whether the nodes have room, by their size and what Holdfast's own pods on them ask for; what others use is not known here.
 pub(super) fn nodes(wants: &Wants, nodes: &Nodes, held: &BTreeMap<NodeName, Held>) -> Vec<Finding> {
-    let never_held: Vec<_> = wants
-        .parts
-        .iter()
-        .filter(|part| part.replicas > 0)
-        .filter(|part| {
-            let mut allowed = nodes.values().filter(|node| takes(node, part));
-            !allowed.any(|node| queue::holds(&node.allocatable, &part.asked.requests))
-        })
-        .map(|part| {
-            let allowed = nodes.values().filter(|node| takes(node, part)).count();
-            let of = match allowed {
-                0 => "no node has its labels or none of its taints is borne".to_owned(),
-                _ => format!("none of {} is large enough", words::count(allowed as u32, "node")),
-            };
-            let text = format!(
-                "No node could hold a {} as the cluster is now: it asks for {}, and {of}.",
-                part.name,
-                amounts(part)
-            );
-            Finding::whole(Fit::Later, text)
-        })
-        .collect();
-    if !never_held.is_empty() {
-        return never_held;
+    if nodes.is_empty() {
+        return vec![Finding::whole(Fit::Later, "The cluster has no nodes now.")];
+    }
+    // Replicas of which the same is to be said.
+    let mut hindered: Vec<(Hindrance, Vec<&str>)> = Vec::new();
+    let parts = wants.parts.iter().filter(|part| part.replicas > 0);
+    for part in parts.clone() {
+        let Some(why) = hindrance(part, nodes) else { continue };
+        match hindered.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(&part.name),
+            None => hindered.push((why, vec![&part.name])),
+        }
+    }
+    if !hindered.is_empty() {
+        let all = parts.count();
+        let who = |names: &[&str]| match names {
+            [name] => format!("a {name}"),
+            names if names.len() == all => "a replica".to_owned(),
+            names => format!("a pod of {}", words::list(names)),
+        };
+        let told = hindered.iter().map(|(why, names)| Finding::whole(Fit::Later, why.sentence(&who(names))));
+        return told.collect();
     }
     let (fit, total) = placed(wants, nodes, held);
     let finding = if fit == total {
@@ -140,6 +140,88 @@ pub(super) fn nodes(wants: &Wants, nodes: &Nodes, held: &BTreeMap<NodeName, Held
         Finding::whole(Fit::Later, text)
     };
     vec![finding]
+}
+
+/// Why no node could hold a replica, whatever else is on them.
+#[derive(PartialEq)]
+enum Hindrance {
+    /// All keep it off, each for what is said.
+    KeptOff(String),
+    /// None that takes it is large enough.
+    TooLarge {
+        asked: String,
+        /// What those nodes have less of.
+        short: String,
+        /// What keeps it off nodes that are large enough.
+        kept_off: String,
+    },
+}
+
+impl Hindrance {
+    fn sentence(&self, who: &str) -> String {
+        match self {
+            Self::KeptOff(why) => format!("No node takes {who} as the cluster is now: {why}."),
+            Self::TooLarge { asked, short, kept_off } => {
+                let besides =
+                    if kept_off.is_empty() { String::new() } else { format!("; of larger ones, {kept_off}") };
+                format!("Does not fit: {who} asks for {asked}, and {short}{besides}.")
+            }
+        }
+    }
+}
+
+fn hindrance(part: &Part, nodes: &Nodes) -> Option<Hindrance> {
+    let requests = &part.asked.requests;
+    let (open, closed): (Vec<_>, Vec<_>) = nodes.iter().partition(|(_, node)| takes(node, part));
+    if open.iter().any(|(_, node)| queue::holds(&node.allocatable, requests)) {
+        return None;
+    }
+    if open.is_empty() {
+        return Some(Hindrance::KeptOff(kept_off(&closed, part)));
+    }
+    let large: Vec<_> =
+        closed.into_iter().filter(|(_, node)| queue::holds(&node.allocatable, requests)).collect();
+    Some(Hindrance::TooLarge {
+        asked: amounts(part),
+        short: short(&open, requests),
+        kept_off: kept_off(&large, part),
+    })
+}
+
+/// What nodes have too little of.
+fn short(nodes: &[(&NodeName, &NodeSeen)], requests: &Amounts) -> String {
+    let most = |name: &String| {
+        let there = nodes.iter().filter_map(|(_, node)| node.allocatable.get(name).copied());
+        there.fold(0.0, f64::max)
+    };
+    let short = requests.iter().map(|(name, wanted)| (name, *wanted, most(name)));
+    let short: Vec<_> = short
+        .filter(|(_, wanted, most)| wanted > most)
+        .map(|(name, _, most)| {
+            if most > 0.0 {
+                format!("the largest node for it has {} of {name}", shown(name, most))
+            } else {
+                format!("no node for it has {name}")
+            }
+        })
+        .collect();
+    if short.is_empty() {
+        return "no node for it has all of that".to_owned();
+    }
+    short.join(" and ")
+}
+
+/// Which labels and taints keep a part's pods off these nodes.
+fn kept_off(nodes: &[(&NodeName, &NodeSeen)], part: &Part) -> String {
+    let mut by_reason: BTreeMap<Obstacle<'_>, Vec<&str>> = BTreeMap::new();
+    for (name, node) in nodes {
+        for obstacle in obstacles(node, part) {
+            by_reason.entry(obstacle).or_default().push(name.as_str());
+        }
+    }
+    let reasons: Vec<_> =
+        by_reason.iter().map(|(obstacle, names)| obstacle.words(names)).take(REASONS).collect();
+    reasons.join("; ")
 }
 
 fn fits(total: u32) -> String {
@@ -186,16 +268,51 @@ fn take(free: &mut Amounts, requests: &Amounts, pods: f64) {
     }
 }
 
-/// Whether a node is one that a part's pods may be on: its labels and taints. Rules of affinity are the scheduler's.
+/// What keeps pods off a node.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Obstacle<'a> {
+    /// A label that they ask for and the node does not have.
+    Label { name: &'a str, value: &'a str },
+    /// A taint that they do not bear.
+    Taint { key: &'a str, value: Option<&'a str>, effect: &'a str },
+}
+
+impl Obstacle<'_> {
+    fn words(&self, nodes: &[&str]) -> String {
+        let who = words::list(nodes);
+        let (lack, have) = if nodes.len() == 1 { ("lacks", "has") } else { ("lack", "have") };
+        match self {
+            Self::Label { name, value } => format!("{who} {lack} the label {name}={value}"),
+            Self::Taint { key, value, effect } => {
+                let value = value.map(|value| format!("={value}")).unwrap_or_default();
+                format!("{who} {have} the taint {key}{value}:{effect}, which no toleration of the job bears")
+            }
+        }
+    }
+}
+
+/// Whether a node is one that a part's pods may be on.
 fn takes(node: &NodeSeen, part: &Part) -> bool {
-    let mut selector = part.pod.node_selector.iter().flatten();
-    let borne = |taint: &Taint| part.pod.tolerations.iter().flatten().any(|one| bears(one, taint));
-    let mut keeping_off = node.taints.iter().filter(|taint| {
+    obstacles(node, part).next().is_none()
+}
+
+/// What keeps a part's pods off a node: its labels and taints. Rules of affinity are the scheduler's.
+fn obstacles<'a>(node: &'a NodeSeen, part: &'a Part) -> impl Iterator<Item = Obstacle<'a>> {
+    let selector = part.pod.node_selector.iter().flatten();
+    let lacking = selector
+        .filter(|(label, value)| node.labels.get(*label) != Some(*value))
+        .map(|(name, value)| Obstacle::Label { name, value });
+    let borne = |taint: &&Taint| part.pod.tolerations.iter().flatten().any(|one| bears(one, taint));
+    let keeping_off = node.taints.iter().filter(|taint| {
         // A node that is not heard for a moment, or cordoned, will be again.
         matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
             && !taint.key.starts_with("node.kubernetes.io/")
     });
-    selector.all(|(label, value)| node.labels.get(label) == Some(value)) && keeping_off.all(borne)
+    lacking.chain(keeping_off.filter(move |taint| !borne(taint)).map(|taint| Obstacle::Taint {
+        key: &taint.key,
+        value: taint.value.as_deref().filter(|value| !value.is_empty()),
+        effect: &taint.effect,
+    }))
 }
 
 fn bears(toleration: &Toleration, taint: &Taint) -> bool {

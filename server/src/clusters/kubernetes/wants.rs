@@ -72,6 +72,8 @@ pub(super) struct Wants {
     pub named: Vec<Named>,
     /// Secrets that it names.
     pub secrets: BTreeSet<String>,
+    /// Images of its containers.
+    pub images: BTreeSet<String>,
     pub parts: Vec<Part>,
 }
 
@@ -102,7 +104,7 @@ pub(super) fn of(spec: &JobSpec, settings: &KubernetesSettings) -> Result<Wants,
     let plan = Plan { task_id, number: 1, previous_task_id: None, avoid: BTreeSet::new() };
     let order = Order { job_id, spec: spec.clone(), plan, tokens: BTreeMap::new() };
     let made = manifest::of(&order, settings).map_err(never)?;
-    let mut reader = Reader { spec, named: Vec::new(), secrets: BTreeSet::new() };
+    let mut reader = Reader { spec, named: Vec::new(), secrets: BTreeSet::new(), images: BTreeSet::new() };
     if let Some(queue) = made.job.labels().get(QUEUE) {
         let own = match spec.kubernetes.kueue_queue {
             Some(_) => "kubernetes.kueue_queue",
@@ -120,6 +122,7 @@ pub(super) fn of(spec: &JobSpec, settings: &KubernetesSettings) -> Result<Wants,
         namespace: made.namespace,
         named: reader.named,
         secrets: reader.secrets,
+        images: reader.images,
         parts,
     })
 }
@@ -195,6 +198,7 @@ struct Reader<'a> {
     spec: &'a JobSpec,
     named: Vec<Named>,
     secrets: BTreeSet<String>,
+    images: BTreeSet<String>,
 }
 
 impl Reader<'_> {
@@ -221,6 +225,7 @@ impl Reader<'_> {
 
     fn part(&mut self, Template { name, replicas, path, pod }: Template) -> Part {
         self.volumes(&path, &pod);
+        self.images.extend(pod.containers.iter().filter_map(|container| container.image.clone()));
         for (list, containers) in
             [("containers", Some(&pod.containers)), ("initContainers", pod.init_containers.as_ref())]
         {

@@ -12,7 +12,7 @@ use axum::{
 use engine::{
     failure::FailureType,
     ids::JobId,
-    job::{FieldError, Finding, JobDraft, JobKind},
+    job::{FieldError, Finding, Fit, JobDraft, JobKind},
     record::State as JobState,
 };
 use http::{HeaderValue, StatusCode, header};
@@ -141,7 +141,14 @@ pub async fn check(
     Asks(caller): Asks,
     ApiJson(draft): ApiJson<JobDraft>,
 ) -> Result<Json<JobCheck>, Problem> {
-    Ok(Json(JobCheck { findings: state.service.check(&caller, &draft).await? }))
+    let mut findings = state.service.check(&caller, &draft).await?;
+    // As an error of a field it may lack its subject, which a form has beside it.
+    for finding in findings.iter_mut().filter(|one| one.fit == Fit::Never) {
+        let field = finding.field.as_deref().unwrap_or("The job");
+        let between = if finding.text.starts_with("is ") { " " } else { ": " };
+        finding.text = format!("{field}{between}{}.", finding.text);
+    }
+    Ok(Json(JobCheck { findings }))
 }
 
 async fn created(state: &WebState, caller: &app::console::Caller, id: &JobId) -> Result<Response, Problem> {

@@ -30,7 +30,7 @@ fn an_event_is_about_the_object_and_always_the_same() {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {
-            "name": "demo-jabcdefghij2-1.12-3",
+            "name": "demo-jabcdefghij2-1.0000000012-0003",
             "namespace": "train",
             "labels": { "holdfast.dev/instance": INSTANCE, "holdfast.dev/task": "demo-jabcdefghij2-1" },
         },

@@ -109,7 +109,7 @@ fn all_some_or_none_fit_now() {
         ("beside ours", 4, 4, &ours[..], Fit::Later, "3 of 4 replicas fit now, 1 will wait."),
         ("none on what ours left", 2, 8, &ours[..], Fit::Later, "1 of 2 replicas fit now"),
         ("by CPU", 9, 0, &[][..], Fit::Later, "8 of 9 replicas fit now, 1 will wait."),
-        ("too large", 2, 9, &[][..], Fit::Later, "No node could hold a master"),
+        ("too large", 2, 9, &[][..], Fit::Later, "Does not fit: a replica asks for"),
     ] {
         let wants = wanting(replicas, gpus);
         let found = nodes(&wants, &here, &held(pods)).remove(0);
@@ -134,15 +134,25 @@ fn however_many_replicas_there_are_all_are_counted() {
 }
 
 #[test]
-fn what_is_too_large_says_what_it_asks_for() {
-    let found = nodes(&wanting(3, 9), &cluster(&["n1", "n2"]), &BTreeMap::new());
-    let texts: Vec<_> = found.iter().map(|one| one.text.as_str()).collect();
-    let of = |part: &str| {
+fn what_is_too_large_says_what_it_asks_for_and_what_there_is_once_for_all_that_are_alike() {
+    let here = cluster(&["n1", "n2"]);
+    let mut wants = wanting(3, 9);
+    let of = |who: &str| {
         format!(
-            "No node could hold a {part} as the cluster is now: it asks for 2 of cpu, 4Gi of memory and 9 of nvidia.com/gpu, and none of 2 nodes is large enough."
+            "Does not fit: {who} asks for 2 of cpu, 4Gi of memory and 9 of nvidia.com/gpu, and the largest node for it has 8 of nvidia.com/gpu."
         )
     };
-    assert_eq!(texts, [of("master"), of("worker")]);
+    assert_eq!(told(&wants, &here).1, of("a replica"));
+    wants.parts[0].asked.requests.insert("nvidia.com/gpu".to_owned(), 8.0);
+    assert_eq!(told(&wants, &here).1, of("a worker"));
+    let mut without = here;
+    for node in without.values_mut() {
+        node.allocatable.remove("nvidia.com/gpu");
+    }
+    let found = nodes(&wanting(1, 1), &without, &BTreeMap::new()).remove(0).text;
+    assert!(found.ends_with("1 of nvidia.com/gpu, and no node for it has nvidia.com/gpu."), "{found}");
+    let (fit, text) = told(&wanting(1, 1), &Nodes::default());
+    assert_eq!((fit, text.as_str()), (Fit::Later, "The cluster has no nodes now."));
 }
 
 #[test]
@@ -176,9 +186,15 @@ fn labels_and_taints_choose_the_nodes() {
     };
     let wants = wants::of(&spec, &settings()).unwrap();
     let mut here = cluster(&["n1", "n2"]);
+    here.values_mut().last().unwrap().taints = vec![Taint {
+        key: "dedicated".to_owned(),
+        value: Some("eval".to_owned()),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    }];
     assert_eq!(
         told(&wants, &here).1,
-        "No node could hold a master as the cluster is now: it asks for 0.05 of cpu, 64Mi of memory and 8 of nvidia.com/gpu, and no node has its labels or none of its taints is borne."
+        "No node takes a master as the cluster is now: n1 and n2 lack the label gpu=h100; n2 has the taint dedicated=eval:NoSchedule, which no toleration of the job bears."
     );
     let node = here.values_mut().next().unwrap();
     node.labels.insert("gpu".to_owned(), "h100".to_owned());
@@ -189,4 +205,12 @@ fn labels_and_taints_choose_the_nodes() {
         ..Taint::default()
     }];
     assert_eq!(told(&wants, &here).0, Fit::Ok);
+
+    // Only one that keeps it off is large enough.
+    let node = here.values_mut().next().unwrap();
+    node.allocatable.insert("nvidia.com/gpu".to_owned(), 4.0);
+    assert_eq!(
+        told(&wants, &here).1,
+        "Does not fit: a master asks for 0.05 of cpu, 64Mi of memory and 8 of nvidia.com/gpu, and the largest node for it has 4 of nvidia.com/gpu; of larger ones, n2 lacks the label gpu=h100; n2 has the taint dedicated=eval:NoSchedule, which no toleration of the job bears."
+    );
 }

@@ -134,6 +134,17 @@ fn all_that_is_not_overridden_is_in_the_attempt() {
 }
 
 #[test]
+fn a_number_of_replicas_that_is_not_given_is_written_down() {
+    let mut object = pasted();
+    object["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = Value::Null;
+    object["spec"]["pytorchReplicaSpecs"]["Master"].as_object_mut().unwrap().remove("replicas");
+    let job = made(&order_of(object));
+    for role in ["Master", "Worker"] {
+        assert_eq!(job["spec"]["pytorchReplicaSpecs"][role]["replicas"], 1, "{role}");
+    }
+}
+
+#[test]
 fn everything_of_a_job_without_a_manifest_is_added_to_each_pod() {
     let own = made(&fake::order(fake::spec(2)));
     let job = made(&order_of(pasted()));

@@ -359,6 +359,20 @@ fn each_place_that_cannot_be_run_is_named() {
             ],
         ),
         (
+            place(POD, "/hostIPC"),
+            json!(true),
+            vec![
+                ".spec.pytorchReplicaSpecs.Master.template.spec.hostIPC: opens the node's shared memory to the job, which this cluster does not allow; leave it out",
+            ],
+        ),
+        (
+            place(POD, "/hostNetwork"),
+            json!(true),
+            vec![
+                ".spec.pytorchReplicaSpecs.Master.template.spec.hostNetwork: opens the node's own network to the job, which this cluster does not allow; leave it out",
+            ],
+        ),
+        (
             place(CONTAINER, "/securityContext"),
             json!({ "privileged": true, "capabilities": { "add": ["IPC_LOCK", "cap_sys_admin"] } }),
             vec![
@@ -432,6 +446,8 @@ fn a_site_may_open_its_nodes() {
     let object =
         with(pasted(), &format!("{POD}/volumes"), json!([{ "name": "a", "hostPath": { "path": "/srv" } }]));
     let object = with(object, &format!("{CONTAINER}/securityContext"), json!({ "privileged": true }));
+    let object = with(object, &format!("{POD}/hostIPC"), json!(true));
+    let object = with(object, &format!("{POD}/hostNetwork"), json!(true));
     assert!(draft(object).validate(&site(true)).is_ok());
 }
 

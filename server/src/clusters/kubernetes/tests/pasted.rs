@@ -76,8 +76,11 @@ fn pasted() -> Value {
 }
 
 pub(super) fn order_of(object: Value) -> Order {
-    let cluster =
-        SiteCluster { namespaces: fake::settings().namespaces, ..SiteCluster::kubernetes("kubernetes") };
+    let cluster = SiteCluster {
+        namespaces: fake::settings().namespaces,
+        allows_host_paths: true,
+        ..SiteCluster::kubernetes("kubernetes")
+    };
     let site = Site { clusters: vec![cluster], ..Site::default() };
     let mut draft = JobDraft { checkpoint_dir: Some("/runs/asr".to_owned()), ..JobDraft::default() };
     draft.kubernetes.manifest = Some(Manifest::from(object));

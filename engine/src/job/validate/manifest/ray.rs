@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{At, Checker, OBJECT, Work, all_replicas, count, pod, work};
+use super::{At, Checker, OBJECT, Work, all_replicas, count, managed_by, pod, work};
 use crate::{
     job::{JobKind, limits, manifest::WorkerGroup},
     words,
@@ -78,10 +78,7 @@ fn ours_to_drive(spec: &At<'_>, cluster: &At<'_>, check: &mut Checker) {
                 "would have every attempt wait for somebody who lets it run; leave it out: a queue such as Kueue sets it by itself",
             );
         }
-        let manager = part.get("managedBy");
-        if !manager.is_absent() && manager.text() != Some(KUBERAY) {
-            check.refuse(&manager.path, "would have KubeRay pass the job over; leave it out");
-        }
+        managed_by(part, KUBERAY, "KubeRay", check);
     }
 }
 

@@ -329,6 +329,13 @@ fn each_place_that_cannot_be_run_is_named() {
             vec![".spec.runPolicy: must be an object with named fields"],
         ),
         (
+            "/spec/runPolicy/managedBy".to_owned(),
+            json!("kueue.x-k8s.io/multikueue"),
+            vec![
+                ".spec.runPolicy.managedBy: would have the training operator pass the job over; leave it out",
+            ],
+        ),
+        (
             place(POD, "/containers"),
             json!([{ "name": "main" }, 3]),
             vec![
@@ -439,6 +446,12 @@ fn each_place_that_cannot_be_run_is_named() {
     ] {
         assert_eq!(refused(&pointer, value.clone()), want, "{pointer} {value}");
     }
+}
+
+#[test]
+fn the_operator_may_be_named() {
+    let object = with(pasted(), "/spec/runPolicy/managedBy", json!("kubeflow.org/training-operator"));
+    assert!(draft(object).validate(&site(true)).is_ok());
 }
 
 #[test]

@@ -137,7 +137,8 @@ impl Hands {
     }
 
     async fn create_secret(&self, order: &Order, made: &Manifest) -> Result<(), ClusterError> {
-        let failed = |error: CallError| error.of_creation(&self.settings, order.spec.kind, MAKING);
+        let failed =
+            |error: CallError| error.of_creation(&self.settings, order.spec.kind, order.plan.number, MAKING);
         let secrets = self.secrets(&made.namespace);
         let params = PostParams::default();
         let error = match self.believed(|| secrets.create(&params, &made.secret)).await {
@@ -163,7 +164,7 @@ impl Hands {
 
     async fn create_job(&self, order: &Order, made: &Manifest) -> Result<JobSeen, ClusterError> {
         let kind = order.spec.kind;
-        let failed = |error: CallError| error.of_creation(&self.settings, kind, MAKING);
+        let failed = |error: CallError| error.of_creation(&self.settings, kind, order.plan.number, MAKING);
         let jobs = self.jobs(kind, &made.namespace);
         let name = order.plan.task_id.as_str();
         let params = PostParams::default();
@@ -223,7 +224,7 @@ impl Hands {
         match self.believed(|| events.create(&params, event)).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_already_exists() => Ok(()),
-            Err(error) => Err(error.of_creation(&self.settings, kind, TELLING)),
+            Err(error) => Err(error.of_creation(&self.settings, kind, 1, TELLING)),
         }
     }
 

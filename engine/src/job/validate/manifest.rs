@@ -197,6 +197,7 @@ fn read(root: &At<'_>, kind: JobKind, cluster: Option<&SiteCluster>, check: &mut
 fn pytorch(spec: &At<'_>, host_paths: bool, check: &mut Checker) -> Option<Work> {
     let policy = check.object(spec.get("runPolicy"));
     managed_by(&policy, TRAINING_OPERATOR, "the training operator", check);
+    deadline(&policy, check);
     let replicas = spec.get("pytorchReplicaSpecs");
     if replicas.fields().is_none() {
         check.refuse(&replicas.path, "is missing; name the replicas of Master and Worker");
@@ -230,6 +231,14 @@ fn managed_by(part: &At<'_>, wanted: &str, operator: &str, check: &mut Checker) 
     let manager = part.get("managedBy");
     if !manager.is_absent() && manager.text() != Some(wanted) {
         check.refuse(&manager.path, format!("would have {operator} pass the job over; leave it out"));
+    }
+}
+
+/// No attempt could run in less.
+fn deadline(part: &At<'_>, check: &mut Checker) {
+    let at = part.get("activeDeadlineSeconds");
+    if at.value.as_f64().is_some_and(|seconds| seconds < 1.0) {
+        check.refuse(&at.path, "must be at least 1; leave it out if there is no limit");
     }
 }
 

@@ -155,7 +155,18 @@ fn pytorch(
             replicas.insert(name, ReplicaObservation { node: None, status });
         }
     }
+    if let Some(message) = job.conditions.get("Failed").filter(|message| is_deadline(message)) {
+        let is_going_on = |one: &&mut ReplicaObservation| !matches!(one.status, ReplicaStatus::Ended { .. });
+        for replica in replicas.values_mut().filter(is_going_on) {
+            replica.status = ended(EndReason::Lost(message.clone()));
+        }
+    }
     replicas
+}
+
+/// The time that the job's owner has given each attempt is over. Its pods stay, as they do whatever a job of ours comes to.
+fn is_deadline(message: &str) -> bool {
+    message.contains("active longer than specified deadline")
 }
 
 /// Adds what a pod shows of a replica; one that is over stays as it ended.
@@ -173,7 +184,9 @@ pub(super) fn put(
 /// What became of a replica of which no pod was ever seen; none while the operator may still make it.
 fn without_pod(job: &JobSeen, is_first: bool, any_ended: bool) -> Option<ReplicaStatus> {
     let message = job.conditions.get("Failed")?;
-    let reason = if job.failed_resuming && !any_ended {
+    let reason = if is_deadline(message) {
+        EndReason::Lost(message.clone())
+    } else if job.failed_resuming && !any_ended {
         EndReason::Preempted(format!(
             "it was suspended and resumed before its pods had ended, which the training operator counts as a failure; {message}"
         ))

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{At, Checker, OBJECT, Work, all_replicas, count, managed_by, pod, work};
+use super::{At, Checker, OBJECT, Work, all_replicas, count, deadline, managed_by, pod, work};
 use crate::{
     job::{JobKind, limits, manifest::WorkerGroup},
     words,
@@ -14,6 +14,7 @@ const KUBERAY: &str = "ray.io/kuberay-operator";
 pub(super) fn read(spec: &At<'_>, host_paths: bool, check: &mut Checker) -> Option<Work> {
     let cluster = spec.get("rayClusterSpec");
     ours_to_drive(spec, &cluster, check);
+    deadline(spec, check);
     let command = driver(spec, check);
     let head = cluster.get("headGroupSpec");
     for part in [&cluster, &head] {

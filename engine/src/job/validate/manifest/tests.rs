@@ -329,6 +329,13 @@ fn each_place_that_cannot_be_run_is_named() {
             vec![".spec.runPolicy: must be an object with named fields"],
         ),
         (
+            "/spec/runPolicy/activeDeadlineSeconds".to_owned(),
+            json!(-5),
+            vec![
+                ".spec.runPolicy.activeDeadlineSeconds: must be at least 1; leave it out if there is no limit",
+            ],
+        ),
+        (
             "/spec/runPolicy/managedBy".to_owned(),
             json!("kueue.x-k8s.io/multikueue"),
             vec![

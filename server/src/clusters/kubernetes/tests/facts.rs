@@ -304,6 +304,19 @@ fn a_failed_job_without_a_pod_says_so_of_the_replica() {
 }
 
 #[test]
+fn the_deadline_of_a_job_ends_what_still_runs() {
+    let message = "Job demo has failed because it was active longer than specified deadline";
+    let failed = job(3, &[CREATED, ("Running", "False", "running"), ("Failed", "True", message)]);
+    let worker = known(pod("worker-0", "w-1", "n1", terminated("Succeeded", 0, "Completed")));
+    let pods = vec![known(pod("master-0", "m-1", "n1", running())), worker];
+    let found = placed(&Known { job: Some(failed), pods, ..Known::default() });
+    let lost = format!("None Lost({message:?})");
+    let words: Vec<_> = found.iter().map(|one| one.2.as_str()).collect();
+    assert_eq!(words, [&lost, "Some(Code(0)) Exited", &lost]);
+    assert_eq!(found[0].1.as_deref(), Some("n1"));
+}
+
+#[test]
 fn a_suspended_job_waits_and_how_its_pods_end_says_nothing() {
     let message = "PyTorchJob demo is suspended.";
     let suspended = job(1, &[CREATED, ("Suspended", "True", message)]);

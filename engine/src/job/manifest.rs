@@ -168,7 +168,7 @@ impl Manifest {
         Some(Mounted { name, source, details, read_only })
     }
 
-    /// What a job of Holdfast has in another way than this object says, where it says anything. What is added in every attempt is not
+    /// What a job of Holdfast has in another way than this object says, and what it must say and does not. What else is added in every attempt is not
     /// among it: labels, annotations, and the agent in each pod.
     pub fn overrides(&self) -> Vec<Override> {
         let root = At::root(&self.0);
@@ -259,6 +259,11 @@ impl Found {
         self.unless(&spec.get("elasticPolicy").get("maxRestarts"), &0.into(), why);
         let never = "is Never: a program that ended is not started again before Holdfast has decided";
         for replica in groups(spec, JobKind::PyTorchJob) {
+            let count = replica.get("replicas");
+            if count.is_absent() {
+                let why = "is 1 where it is not given: the training operator asks for the number".to_owned();
+                self.0.push(Override { field: count.path, why });
+            }
             self.unless(&replica.get("restartPolicy"), &"Never".into(), never);
             let pod = replica.get("template").get("spec");
             self.unless(&pod.get("restartPolicy"), &"Never".into(), never);

@@ -12,6 +12,8 @@ use super::SyncError;
 
 /// Bytes of a text or path in a report.
 const TEXT_BYTES: usize = 8 * 1024;
+/// How far the numbers of reports may be ahead of what was taken: more than an agent keeps, or sends while a database is put back.
+const AHEAD: u64 = 1_000_000;
 
 fn refuse(text: impl Into<String>) -> SyncError {
     SyncError::Invalid(text.into())
@@ -38,6 +40,13 @@ pub(super) fn check(request: &SyncRequest, chain: &Chain) -> Result<(), SyncErro
     let ordered = request.reports.windows(2).all(|pair| pair[0].sequence < pair[1].sequence);
     if !ordered || request.reports.first().is_some_and(|report| report.sequence == 0) {
         return Err(refuse("reports must be numbered upwards from 1"));
+    }
+    let taken = chain.acknowledged(&request.task_id, &request.replica);
+    if let Some(last) = request.reports.last().filter(|last| last.sequence > taken.saturating_add(AHEAD)) {
+        return Err(refuse(format!(
+            "report {} is far ahead of report {taken}, the last one taken",
+            last.sequence
+        )));
     }
     request.reports.iter().try_for_each(|report| check_report(report, &request.replica, &ranks))
 }

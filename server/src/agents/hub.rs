@@ -144,7 +144,9 @@ impl Hub {
         if request.replica == ReplicaName::of_index(chain.spec().kind, 0) {
             let launch = chain.launch_number();
             attempt.rendezvous.send_if_modified(|rendezvous| rendezvous.learn(request, launch));
-        } else if let Some(current) = request.current {
+        } else if let Some(current) =
+            request.current.filter(|current| current.launch <= chain.launch_number())
+        {
             // After a restart of the server any replica can tell where its launch met.
             attempt.rendezvous.send_if_modified(|rendezvous| rendezvous.add(current));
         }
@@ -310,7 +312,10 @@ impl Rendezvous {
         // An agent in a pod that was made anew knows of no launch before; its port is for the one to come.
         let known_to = if request.current.is_none() { launch } else { 0 };
         let offer = request.offer.map(|offer| PortOffer { launch: offer.launch.max(known_to), ..offer });
-        for offer in [request.current, offer].into_iter().flatten() {
+        // Nobody can be in a launch that was not ordered, and only the next one is prepared.
+        let current = request.current.filter(|current| current.launch <= launch);
+        let offer = offer.filter(|offer| offer.launch <= launch.saturating_add(1));
+        for offer in [current, offer].into_iter().flatten() {
             self.add(offer);
         }
         *self != before

@@ -218,6 +218,26 @@ async fn a_hub_that_comes_back_learns_the_port_from_any_replica() {
 }
 
 #[tokio::test]
+async fn a_launch_that_was_not_ordered_has_no_port() {
+    let world = World::new().await;
+    let hub = world.hub();
+    world.sync(&hub, world.first(0, 4242)).await.unwrap();
+    for launch in 1..=6 {
+        let current = Some(PortOffer { launch, port: 1 });
+        world
+            .sync(&hub, SyncRequest { current, ..world.request("worker-0", 0, vec![ready(1)]) })
+            .await
+            .unwrap();
+        let offer = Some(PortOffer { launch: launch + 1, port: 1 });
+        let forged = SyncRequest { current, offer, ..world.request("master-0", 0, vec![]) };
+        world.sync(&hub, forged).await.unwrap();
+    }
+    for replica in ["master-0", "worker-0"] {
+        assert_eq!(port(&world.sync(&hub, world.request(replica, 0, vec![])).await.unwrap()), 4242);
+    }
+}
+
+#[tokio::test]
 async fn agents_in_pods_that_were_made_anew_meet_in_the_launch_to_come() {
     let world = World::new().await;
     let hub = world.hub();
@@ -278,6 +298,7 @@ async fn what_a_replica_cannot_know_is_refused_and_changes_nothing() {
         ("another replica's rank", vec![exited(1, 0)]),
         ("numbered from 0", vec![ready(0)]),
         ("numbered downwards", vec![ready(2), ready(1)]),
+        ("a number that no agent comes to", vec![ready(1), ready(u64::MAX)]),
         ("a text without end", vec![report(1, ReportBody::StartFailed { text: "x".repeat(10_000) })]),
     ] {
         let answer = world.sync(&hub, world.request("worker-0", 0, reports)).await;

@@ -27,6 +27,9 @@ const TEXT: &str = "must be a text; put it in quotes";
 /// What can be pasted.
 const KINDS: &str = "paste a PyTorchJob of kubeflow.org/v1 or a RayJob of ray.io/v1";
 
+/// Who makes the pods of PyTorchJobs.
+const TRAINING_OPERATOR: &str = "kubeflow.org/training-operator";
+
 /// What the fields of a job are read from.
 struct Reading {
     name: Option<String>,
@@ -192,7 +195,9 @@ fn read(root: &At<'_>, kind: JobKind, cluster: Option<&SiteCluster>, check: &mut
 }
 
 fn pytorch(spec: &At<'_>, host_paths: bool, check: &mut Checker) -> Option<Work> {
-    check.object(spec.get("runPolicy"));
+    let policy = check.object(spec.get("runPolicy"));
+    managed_by(&policy, TRAINING_OPERATOR, "the training operator", check);
+    deadline(&policy, check);
     let replicas = spec.get("pytorchReplicaSpecs");
     if replicas.fields().is_none() {
         check.refuse(&replicas.path, "is missing; name the replicas of Master and Worker");
@@ -219,6 +224,22 @@ fn pytorch(spec: &At<'_>, host_paths: bool, check: &mut Checker) -> Option<Work>
     let replicas = all_replicas(&worker.get("replicas").path, "the master", masters, workers, check);
     elastic(&spec.get("elasticPolicy"), workers, check);
     work(spec, JobKind::PyTorchJob, replicas, host_paths, check)
+}
+
+/// Somebody else than the operator would have to take the job up, and its pods would be nowhere here.
+fn managed_by(part: &At<'_>, wanted: &str, operator: &str, check: &mut Checker) {
+    let manager = part.get("managedBy");
+    if !manager.is_absent() && manager.text() != Some(wanted) {
+        check.refuse(&manager.path, format!("would have {operator} pass the job over; leave it out"));
+    }
+}
+
+/// No attempt could run in less.
+fn deadline(part: &At<'_>, check: &mut Checker) {
+    let at = part.get("activeDeadlineSeconds");
+    if at.value.as_f64().is_some_and(|seconds| seconds < 1.0) {
+        check.refuse(&at.path, "must be at least 1; leave it out if there is no limit");
+    }
 }
 
 /// All replicas, of which there may be so many.

@@ -20,6 +20,7 @@ use super::{
     names,
     seen::{JobSeen, PodSeen},
     settings::KubernetesSettings,
+    world::World,
 };
 use crate::clusters::{ClusterError, Order};
 
@@ -98,28 +99,46 @@ impl Hands {
         false
     }
 
-    /// Makes the attempt's Secret, then its job, then the Secret the job's own.
-    pub(super) async fn create(&self, order: &Order) -> Result<JobSeen, ClusterError> {
+    /// Makes the attempt's Secret, then its job, then the Secret the job's own. `world` knows of a job from an earlier try.
+    pub(super) async fn create(&self, order: &Order, world: &World) -> Result<(), ClusterError> {
         let made = manifest::of(order, &self.settings).map_err(|text| ClusterError::Refused { text })?;
-        self.create_secret(order, &made).await?;
-        let job = match self.create_job(order, &made).await {
-            Ok(job) => job,
-            Err(refused @ ClusterError::Refused { .. }) => {
-                // Nothing will ever own it.
-                let gone = self.delete_secret(&made.namespace, order.spec.kind, &order.plan.task_id).await;
-                if let Err(error) = gone {
-                    tracing::warn!(task_id = %order.plan.task_id, %error, "could not remove the Secret of a refused attempt");
-                }
-                return Err(refused);
-            }
-            Err(error) => return Err(error),
+        match self.make(order, &made, world).await {
+            Err(ClusterError::Refused { text }) => Err(self.refused(order, &made, world, text).await),
+            answer => answer,
+        }
+    }
+
+    async fn make(&self, order: &Order, made: &Manifest, world: &World) -> Result<(), ClusterError> {
+        self.create_secret(order, made).await?;
+        let job = self.create_job(order, made).await?;
+        // Known from now on, whatever becomes of the rest.
+        world.meet_job(job.clone());
+        self.own_secret(order, made, &job).await
+    }
+
+    /// What follows from a refusal: that of a repeated try says nothing of what the one before has made.
+    async fn refused(&self, order: &Order, made: &Manifest, world: &World, text: String) -> ClusterError {
+        let (kind, task) = (order.spec.kind, &order.plan.task_id);
+        let found = limited(self.jobs(kind, &made.namespace).get_opt(task.as_str())).await;
+        let goes_on = match found {
+            Ok(found) => found.is_some_and(|found| self.is_what_was_ordered(&found, &made.job, task)),
+            Err(CallError::Api(status)) if status.code == 403 => world.is_there(task),
+            Err(error) => return error.unreachable(&self.settings, kind, MAKING),
         };
-        self.own_secret(order, &made, &job).await?;
-        Ok(job)
+        if goes_on {
+            let source = anyhow::anyhow!("{text}");
+            return ClusterError::Unreachable { cluster: self.settings.name.clone(), doing: MAKING, source };
+        }
+        // Nothing will ever own it.
+        if let Err(error) = self.delete_secret(&made.namespace, kind, task).await {
+            tracing::warn!(task_id = %task, %error, "could not remove the Secret of a refused attempt");
+        }
+        ClusterError::Refused { text }
     }
 
     async fn create_secret(&self, order: &Order, made: &Manifest) -> Result<(), ClusterError> {
-        let failed = |error: CallError| error.of_creation(&self.settings, order.spec.kind, MAKING);
+        let failed =
+            |error: CallError| error.of_creation(&self.settings, order.spec.kind, order.plan.number, MAKING);
         let secrets = self.secrets(&made.namespace);
         let params = PostParams::default();
         let error = match self.believed(|| secrets.create(&params, &made.secret)).await {
@@ -145,7 +164,7 @@ impl Hands {
 
     async fn create_job(&self, order: &Order, made: &Manifest) -> Result<JobSeen, ClusterError> {
         let kind = order.spec.kind;
-        let failed = |error: CallError| error.of_creation(&self.settings, kind, MAKING);
+        let failed = |error: CallError| error.of_creation(&self.settings, kind, order.plan.number, MAKING);
         let jobs = self.jobs(kind, &made.namespace);
         let name = order.plan.task_id.as_str();
         let params = PostParams::default();
@@ -205,7 +224,7 @@ impl Hands {
         match self.believed(|| events.create(&params, event)).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_already_exists() => Ok(()),
-            Err(error) => Err(error.of_creation(&self.settings, kind, TELLING)),
+            Err(error) => Err(error.of_creation(&self.settings, kind, 1, TELLING)),
         }
     }
 

@@ -63,14 +63,20 @@ impl CallError {
         matches!(self, Self::Api(status) if status.code == 409)
     }
 
-    /// What follows for an attempt of this kind of job that should be made.
+    /// What follows for an attempt of this kind of job that should be made. Where there was one before, the cluster has taken the job
+    /// once: rights and kinds that are missing now may come back.
     pub(super) fn of_creation(
         self,
         settings: &KubernetesSettings,
         kind: JobKind,
+        number: u32,
         doing: &'static str,
     ) -> ClusterError {
         match &self {
+            Self::Api(status) if number > 1 && may_pass(status) => {
+                let text = with_advice(self.to_string(), status, kind);
+                ClusterError::Delayed { reason: QueueReason::Constraints, text }
+            }
             Self::Api(status) => match (refusal(status, kind), hindrance(status)) {
                 (Some(text), _) => ClusterError::Refused { text },
                 (None, Some(reason)) => {
@@ -101,6 +107,21 @@ impl CallError {
         };
         ClusterError::Unreachable { cluster: settings.name.clone(), doing, source }
     }
+}
+
+/// Whether a refusal is about the cluster and not about the job: a right or a kind that is missing, as while somebody changes them.
+fn may_pass(status: &Status) -> bool {
+    let words = &status.message;
+    match status.code {
+        403 => words.contains(" is forbidden: User ") || is_of_ending_kind(words),
+        404 => !words.starts_with("namespaces "),
+        _ => false,
+    }
+}
+
+/// Whether nothing of its kind is taken as the kind itself is being removed.
+fn is_of_ending_kind(words: &str) -> bool {
+    words.contains("custom resource definition is terminating")
 }
 
 /// What kind of reason keeps a cluster that works from taking something for now; none where the cluster itself does not do well, of which
@@ -145,6 +166,9 @@ pub(super) fn advice(status: &Status, kind: Option<JobKind>) -> Option<&'static 
         }
         403 if queue::violates_pod_security(words) => Some(queue::POD_SECURITY),
         403 if words.contains("is being terminated") => Some("use another namespace"),
+        403 if is_of_ending_kind(words) => {
+            Some("its operator's definitions (CRDs) are being removed; see that they are installed again")
+        }
         403 => Some("give Holdfast's account the rights listed in docs/kubernetes.md"),
         404 if words.starts_with("namespaces ") => Some("make the namespace, or name another in the job"),
         404 => match kind? {
@@ -190,6 +214,12 @@ mod tests {
                 "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": runAsNonRoot != true",
                 Some("change the job or the level"),
             ),
+            (
+                "no CRD any more",
+                403,
+                "create not allowed while custom resource definition is terminating",
+                Some("installed again"),
+            ),
             ("no namespace", 404, "namespaces \"train\" not found", Some("make the namespace")),
             (
                 "no CRD",
@@ -217,7 +247,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_not_final_says_why_a_job_waits_and_an_outage_says_nothing() {
-        let after = |error: CallError| error.of_creation(&settings(), JobKind::PyTorchJob, "creating");
+        let after = |error: CallError| error.of_creation(&settings(), JobKind::PyTorchJob, 1, "creating");
         let quota = "secrets \"a\" is forbidden: exceeded quota: few, requested: secrets=1";
         let webhook = "Internal error occurred: failed calling webhook \"v\": context deadline exceeded";
         for (code, words, want) in
@@ -244,6 +274,30 @@ mod tests {
         for outage in outages.into_iter().chain(silence) {
             let error = after(outage);
             assert!(matches!(error, ClusterError::Unreachable { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_the_cluster_lacks_for_now_ends_no_job_that_it_had_taken() {
+        let denied = "secrets is forbidden: User \"h\" cannot create resource \"secrets\" in API group \"\"";
+        for (code, words, passes) in [
+            (403, "create not allowed while custom resource definition is terminating", true),
+            (403, denied, true),
+            (404, "the server could not find the requested resource", true),
+            (404, "404 page not found", true),
+            (404, "namespaces \"train\" not found", false),
+            (403, "admission webhook \"v\" denied the request: no", false),
+            (403, "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"", false),
+            (422, "PyTorchJob.kubeflow.org \"a\" is invalid", false),
+        ] {
+            for number in [1, 2] {
+                let error = CallError::Api(Box::new(status(code, words)));
+                let error = error.of_creation(&settings(), JobKind::PyTorchJob, number, "creating");
+                let waits = matches!(&error, ClusterError::Delayed { reason: QueueReason::Constraints, text } if text.contains(words));
+                let is_over = matches!(&error, ClusterError::Refused { text } if text.contains(words));
+                let want = passes && number > 1;
+                assert_eq!((waits, is_over), (want, !want), "attempt {number}: {error}");
+            }
         }
     }
 

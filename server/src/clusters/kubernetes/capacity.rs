@@ -86,6 +86,7 @@ mod tests {
         PodSeen {
             kind: JobKind::PyTorchJob,
             container: "pytorch".to_owned(),
+            created: None,
             uid: String::new(),
             name: String::new(),
             task: TaskId::new(task).unwrap(),

@@ -76,7 +76,7 @@ impl Known {
 
     /// The same with the job object as it is now.
     pub(super) fn with_job(mut self, job: JobSeen) -> Self {
-        for pod in self.pods.iter_mut().filter(|_| job.is("Suspended")) {
+        for pod in self.pods.iter_mut().filter(|pod| job.withdraws(&pod.seen)) {
             pod.withdrawn |= pod.gone || pod.seen.deleting;
         }
         self.job = Some(job);
@@ -95,7 +95,7 @@ pub(super) fn observe(known: &Known, nodes: &Nodes) -> Observation {
     }
     let pods: Vec<_> = known.telling().collect();
     let pods = pods.as_slice();
-    if let Some(job) = job.as_ref().filter(|job| job.is("Suspended") && is_taken_back(known, nodes)) {
+    if let Some(job) = job.as_ref().filter(|job| is_taken_back(job, known, nodes)) {
         return Observation::Suspended(queue::why(job, known, nodes));
     }
     let kind = job.as_ref().map(|job| job.kind).or_else(|| pods.first().map(|pod| pod.seen.kind));
@@ -118,15 +118,20 @@ pub(super) fn observe(known: &Known, nodes: &Nodes) -> Observation {
 
 /// Whether a suspended attempt has lost what it had: with the first of its pods that goes, since a suspension that is taken back before
 /// has taken nothing. They go one after the other, and what those that are still there notice of the others is no failure. One that
-/// failed before is; one that finished is none.
-fn is_taken_back(known: &Known, nodes: &Nodes) -> bool {
+/// failed before is; one that finished is none. Where the suspension was taken back while they ended, it has lost them no less until
+/// others are made.
+fn is_taken_back(job: &JobSeen, known: &Known, nodes: &Nodes) -> bool {
     let has_failed = |pod: &PodKnown| match status(pod, nodes) {
         ReplicaStatus::Ended { exit, .. } => !exit.is_some_and(Exit::is_success),
         ReplicaStatus::Pending(_) | ReplicaStatus::Blocked(_) | ReplicaStatus::Running => false,
     };
     let mut telling = known.telling().peekable();
-    let has_begun = telling.peek().is_none() || known.pods.iter().any(|pod| pod.withdrawn);
-    has_begun && !telling.any(has_failed)
+    let any_withdrawn = known.pods.iter().any(|pod| pod.withdrawn);
+    let has_none = telling.peek().is_none();
+    if !job.is("Suspended") {
+        return has_none && any_withdrawn && !job.is("Failed");
+    }
+    (has_none || any_withdrawn) && !telling.any(has_failed)
 }
 
 /// The replicas of a PyTorchJob.
@@ -144,12 +149,24 @@ fn pytorch(
     let Some(job) = job else { return replicas };
     let expected = (0..job.replicas).map(|index| ReplicaName::of_index(JobKind::PyTorchJob, index));
     let missing: BTreeSet<_> = expected.filter(|name| !replicas.contains_key(name)).collect();
+    let any_ended = replicas.values().any(|one| matches!(one.status, ReplicaStatus::Ended { .. }));
     for name in missing {
-        if let Some(status) = without_pod(job, replicas.is_empty()) {
+        if let Some(status) = without_pod(job, replicas.is_empty(), any_ended) {
             replicas.insert(name, ReplicaObservation { node: None, status });
         }
     }
+    if let Some(message) = job.conditions.get("Failed").filter(|message| is_deadline(message)) {
+        let is_going_on = |one: &&mut ReplicaObservation| !matches!(one.status, ReplicaStatus::Ended { .. });
+        for replica in replicas.values_mut().filter(is_going_on) {
+            replica.status = ended(EndReason::Lost(message.clone()));
+        }
+    }
     replicas
+}
+
+/// The time that the job's owner has given each attempt is over. Its pods stay, as they do whatever a job of ours comes to.
+fn is_deadline(message: &str) -> bool {
+    message.contains("active longer than specified deadline")
 }
 
 /// Adds what a pod shows of a replica; one that is over stays as it ended.
@@ -165,9 +182,15 @@ pub(super) fn put(
 }
 
 /// What became of a replica of which no pod was ever seen; none while the operator may still make it.
-fn without_pod(job: &JobSeen, is_first: bool) -> Option<ReplicaStatus> {
+fn without_pod(job: &JobSeen, is_first: bool, any_ended: bool) -> Option<ReplicaStatus> {
     let message = job.conditions.get("Failed")?;
-    let reason = if is_first {
+    let reason = if is_deadline(message) {
+        EndReason::Lost(message.clone())
+    } else if job.failed_resuming && !any_ended {
+        EndReason::Preempted(format!(
+            "it was suspended and resumed before its pods had ended, which the training operator counts as a failure; {message}"
+        ))
+    } else if is_first {
         EndReason::StartError(message.clone())
     } else {
         EndReason::Lost(format!("its pod is gone and nothing says why; {message}"))

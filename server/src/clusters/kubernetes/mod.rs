@@ -227,11 +227,9 @@ impl Cluster for Arc<Kubernetes> {
 
     async fn create(&self, order: &Order) -> Result<(), ClusterError> {
         // In a task of its own: whoever stops waiting for it must not leave a Secret without an owner.
-        let (hands, order) = (self.hands.clone(), order.clone());
-        let made = self.tasks.spawn(async move { hands.create(&order).await }).await;
-        let job = made.unwrap_or_else(|why| Err(self.unreachable("creating an attempt", why)))?;
-        self.world.meet_job(job);
-        Ok(())
+        let (hands, world, order) = (self.hands.clone(), Arc::clone(&self.world), order.clone());
+        let made = self.tasks.spawn(async move { hands.create(&order, &world).await }).await;
+        made.unwrap_or_else(|why| Err(self.unreachable("creating an attempt", why)))
     }
 
     async fn delete(

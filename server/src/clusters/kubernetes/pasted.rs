@@ -67,6 +67,10 @@ fn pytorch(
     for role in ROLES {
         if let Some(replica) = replicas.get_mut(role).and_then(Value::as_object_mut) {
             replica.insert("restartPolicy".to_owned(), json!("Never"));
+            let count = replica.entry("replicas").or_insert(Value::Null);
+            if count.is_null() {
+                *count = json!(1);
+            }
             template(object(replica, "template")?, Part::PyTorch, &ours, labels)?;
         }
     }

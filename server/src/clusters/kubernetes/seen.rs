@@ -8,9 +8,12 @@ use engine::{
     ids::{NodeName, ReplicaName, TaskId},
     job::JobKind,
 };
-use k8s_openapi::api::core::v1::{self as core, ContainerStatus, Taint};
+use k8s_openapi::{
+    api::core::v1::{self as core, ContainerStatus, Taint},
+    jiff::Timestamp,
+};
 use kube::{ResourceExt, core::DynamicObject};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::{
     kueue,
@@ -18,6 +21,9 @@ use super::{
     ray,
     requests::{self, Amounts, Asked},
 };
+
+/// How long after a suspension was taken back the operator may count pods that it ended: as long as a pod may take to end.
+const RESUMING_SECONDS: i64 = 600;
 
 /// Longest message that is kept of each object.
 const MESSAGE_CHARS: usize = 1_000;
@@ -48,6 +54,10 @@ pub(super) struct JobSeen {
     pub events_of: String,
     /// The LocalQueue of Kueue that it names.
     pub queue: Option<String>,
+    /// When a suspension last began or was taken back, as the operator says it.
+    pub suspension: Option<Timestamp>,
+    /// It failed right after a suspension was taken back.
+    pub failed_resuming: bool,
 }
 
 impl JobSeen {
@@ -71,6 +81,8 @@ impl JobSeen {
             deleting: object.metadata.deletion_timestamp.is_some(),
             events_of: String::new(),
             queue: object.labels().get(kueue::QUEUE).cloned(),
+            suspension: None,
+            failed_resuming: false,
         };
         Some(match kind {
             JobKind::PyTorchJob => seen.pytorch(object),
@@ -85,6 +97,15 @@ impl JobSeen {
                 |spec: &Option<ReplicaSpec>| spec.as_ref().map_or(0, |spec| spec.replicas.unwrap_or(1));
             count(&specs.master).saturating_add(count(&specs.worker))
         };
+        let changed_at = |kind: &str| {
+            let condition = data.status.conditions.iter().find(|condition| condition.kind == kind)?;
+            condition.last_transition_time
+        };
+        let suspension = changed_at("Suspended");
+        let failed_at = changed_at("Failed").map(Timestamp::as_second);
+        let failed_after =
+            failed_at.zip(suspension).map(|(failed, suspension)| failed - suspension.as_second());
+        let failed_resuming = failed_after.is_some_and(|seconds| (0..=RESUMING_SECONDS).contains(&seconds));
         let conditions = data.status.conditions.into_iter().filter(|condition| condition.status == "True");
         let mut conditions: BTreeMap<_, _> =
             conditions.map(|condition| (condition.kind, bounded(condition.message))).collect();
@@ -98,7 +119,15 @@ impl JobSeen {
                 .entry("Suspended".to_owned())
                 .or_insert_with(|| "the PyTorchJob is suspended on the cluster".to_owned());
         }
-        Self { replicas: count(&data.spec.replicas), conditions, events_of: self.uid.clone(), ..self }
+        let (replicas, events_of) = (count(&data.spec.replicas), self.uid.clone());
+        Self { replicas, conditions, events_of, suspension, failed_resuming, ..self }
+    }
+
+    /// Whether a pod that ends does so because the job was suspended. The object says so after the suspension was taken back too,
+    /// however little of that was seen: what was made before is of no use to the job any more.
+    pub(super) fn withdraws(&self, pod: &PodSeen) -> bool {
+        let was_before = |suspension| pod.created.is_some_and(|created| created < suspension);
+        self.is("Suspended") || self.suspension.is_some_and(was_before)
     }
 
     pub(super) fn is(&self, condition: &str) -> bool {
@@ -149,13 +178,21 @@ struct JobStatusData {
 
 /// A condition of a foreign object's status.
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub(super) struct ConditionData {
     #[serde(rename = "type")]
     pub kind: String,
+    /// Whatever cannot be read as a time is none.
+    #[serde(deserialize_with = "time")]
+    last_transition_time: Option<Timestamp>,
     pub status: String,
     reason: String,
     message: String,
+}
+
+fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+    let text = Option::<String>::deserialize(from)?;
+    Ok(text.and_then(|text| text.parse().ok()))
 }
 
 impl ConditionData {
@@ -217,6 +254,8 @@ pub(super) struct PodSeen {
     pub uid: String,
     pub name: String,
     pub task: TaskId,
+    /// When it was made, to the second.
+    pub created: Option<Timestamp>,
     /// None of a Ray cluster's worker, which has no number of its own.
     pub replica: Option<ReplicaName>,
     pub node: Option<NodeName>,
@@ -258,6 +297,7 @@ impl PodSeen {
             uid: pod.uid()?,
             name: pod.name_any(),
             task,
+            created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
             replica,
             node: spec.and_then(|spec| NodeName::new(spec.node_name.clone()?).ok()),
             phase: match status.phase.as_deref() {

@@ -505,7 +505,7 @@ impl State {
         // Ray's workers come and go for as long as the job runs, see `ray::matters`.
         let is_submitted = job.is_some_and(|job| job.submitted);
         let Some(pods) = self.pods.get_mut(task) else { return };
-        for pod in pods.iter_mut().filter(|_| is_suspended) {
+        for pod in pods.iter_mut().filter(|pod| job.is_some_and(|job| job.withdraws(&pod.seen))) {
             pod.withdrawn |= pod.gone || pod.deleting;
         }
         let tells = |pod: &PodEntry| !(pod.withdrawn || is_submitted && pod.seen.replica.is_none());

@@ -18,6 +18,15 @@ const OPENS_THE_NODE: [&str; 7] =
     ["ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_PTRACE", "SYS_RAWIO", "DAC_READ_SEARCH", "BPF"];
 const NOT_ALLOWED: &str =
     "opens the directories of the node to the job, which this cluster does not allow; leave it out";
+/// What shares the node's own processes, memory or network with a pod.
+const SHARED_WITH_THE_NODE: [(&str, &str); 3] = [
+    ("hostPID", NOT_ALLOWED),
+    ("hostIPC", "opens the node's shared memory to the job, which this cluster does not allow; leave it out"),
+    (
+        "hostNetwork",
+        "opens the node's own network to the job, which this cluster does not allow; leave it out",
+    ),
+];
 
 /// What has Ray put a driver elsewhere than on the head.
 const DRIVER_ANYWHERE: &str = "RAY_JOB_ALLOW_DRIVER_ON_WORKER_NODES";
@@ -104,7 +113,7 @@ fn names_of_ours(pod: &At<'_>, check: &mut Checker) {
     taken("containers", &[OUR_CONTAINER]);
 }
 
-/// What gives a pod the node's own directories, in all its ways.
+/// What gives a pod something of the node itself: its directories, in all their ways, its shared memory, its network.
 fn closed_node(pod: &At<'_>, check: &mut Checker) {
     for volume in pod.get("volumes").items() {
         let source = volume.get("hostPath");
@@ -115,10 +124,11 @@ fn closed_node(pod: &At<'_>, check: &mut Checker) {
             );
         }
     }
-    let is_on = |at: &At<'_>| at.value.as_bool() == Some(true);
-    let shared = pod.get("hostPID");
-    if is_on(&shared) {
-        check.refuse(&shared.path, NOT_ALLOWED);
+    for (name, why) in SHARED_WITH_THE_NODE {
+        let shared = pod.get(name);
+        if shared.value.as_bool() == Some(true) {
+            check.refuse(&shared.path, why);
+        }
     }
     for container in ["initContainers", "containers"].iter().flat_map(|list| pod.get(list).items()) {
         keeps_node_closed(&container, check);

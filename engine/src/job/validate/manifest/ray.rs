@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{At, Checker, OBJECT, Work, all_replicas, count, pod, work};
+use super::{At, Checker, OBJECT, Work, all_replicas, count, deadline, managed_by, pod, work};
 use crate::{
     job::{JobKind, limits, manifest::WorkerGroup},
     words,
@@ -14,6 +14,7 @@ const KUBERAY: &str = "ray.io/kuberay-operator";
 pub(super) fn read(spec: &At<'_>, host_paths: bool, check: &mut Checker) -> Option<Work> {
     let cluster = spec.get("rayClusterSpec");
     ours_to_drive(spec, &cluster, check);
+    deadline(spec, check);
     let command = driver(spec, check);
     let head = cluster.get("headGroupSpec");
     for part in [&cluster, &head] {
@@ -78,10 +79,7 @@ fn ours_to_drive(spec: &At<'_>, cluster: &At<'_>, check: &mut Checker) {
                 "would have every attempt wait for somebody who lets it run; leave it out: a queue such as Kueue sets it by itself",
             );
         }
-        let manager = part.get("managedBy");
-        if !manager.is_absent() && manager.text() != Some(KUBERAY) {
-            check.refuse(&manager.path, "would have KubeRay pass the job over; leave it out");
-        }
+        managed_by(part, KUBERAY, "KubeRay", check);
     }
 }
 

@@ -329,6 +329,20 @@ fn each_place_that_cannot_be_run_is_named() {
             vec![".spec.runPolicy: must be an object with named fields"],
         ),
         (
+            "/spec/runPolicy/activeDeadlineSeconds".to_owned(),
+            json!(-5),
+            vec![
+                ".spec.runPolicy.activeDeadlineSeconds: must be at least 1; leave it out if there is no limit",
+            ],
+        ),
+        (
+            "/spec/runPolicy/managedBy".to_owned(),
+            json!("kueue.x-k8s.io/multikueue"),
+            vec![
+                ".spec.runPolicy.managedBy: would have the training operator pass the job over; leave it out",
+            ],
+        ),
+        (
             place(POD, "/containers"),
             json!([{ "name": "main" }, 3]),
             vec![
@@ -356,6 +370,20 @@ fn each_place_that_cannot_be_run_is_named() {
             json!(true),
             vec![
                 ".spec.pytorchReplicaSpecs.Master.template.spec.hostPID: opens the directories of the node to the job, which this cluster does not allow; leave it out",
+            ],
+        ),
+        (
+            place(POD, "/hostIPC"),
+            json!(true),
+            vec![
+                ".spec.pytorchReplicaSpecs.Master.template.spec.hostIPC: opens the node's shared memory to the job, which this cluster does not allow; leave it out",
+            ],
+        ),
+        (
+            place(POD, "/hostNetwork"),
+            json!(true),
+            vec![
+                ".spec.pytorchReplicaSpecs.Master.template.spec.hostNetwork: opens the node's own network to the job, which this cluster does not allow; leave it out",
             ],
         ),
         (
@@ -428,10 +456,18 @@ fn each_place_that_cannot_be_run_is_named() {
 }
 
 #[test]
+fn the_operator_may_be_named() {
+    let object = with(pasted(), "/spec/runPolicy/managedBy", json!("kubeflow.org/training-operator"));
+    assert!(draft(object).validate(&site(true)).is_ok());
+}
+
+#[test]
 fn a_site_may_open_its_nodes() {
     let object =
         with(pasted(), &format!("{POD}/volumes"), json!([{ "name": "a", "hostPath": { "path": "/srv" } }]));
     let object = with(object, &format!("{CONTAINER}/securityContext"), json!({ "privileged": true }));
+    let object = with(object, &format!("{POD}/hostIPC"), json!(true));
+    let object = with(object, &format!("{POD}/hostNetwork"), json!(true));
     assert!(draft(object).validate(&site(true)).is_ok());
 }
 

@@ -1,5 +1,6 @@
-use engine::record::QueueReason;
+use engine::{job::JobSpec, record::QueueReason};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::*;
 use crate::clusters::kubernetes::fake::{
@@ -9,6 +10,17 @@ use crate::clusters::kubernetes::fake::{
 fn hands(answer: impl Fn(&str, &Value) -> Option<(u16, Value)> + Send + Sync + 'static) -> (Hands, Asked) {
     let (client, asked) = client(answer);
     (Hands { client, settings: settings() }, asked)
+}
+
+fn world() -> World {
+    World::new(tokio::sync::mpsc::channel(16).0)
+}
+
+/// Makes an attempt of which nothing is known, and tells what is known of it then.
+async fn create(hands: &Hands, spec: JobSpec) -> Result<JobSeen, ClusterError> {
+    let world = world();
+    hands.create(&order(spec), &world).await?;
+    Ok(world.known(&task(), Instant::now()).0.job.unwrap())
 }
 
 /// What the API server stored of a request.
@@ -63,7 +75,7 @@ async fn the_secret_comes_first_and_is_given_to_the_job() {
         what if what.starts_with("POST") => stored(body),
         _ => Some((200, json!({ "metadata": {} }))),
     });
-    let job = hands.create(&order(spec(2))).await.unwrap();
+    let job = create(&hands, spec(2)).await.unwrap();
     assert_eq!((job.uid.as_str(), job.namespace.as_str(), job.replicas), ("uid-1", "train", 2));
     assert_eq!(verbs(&asked), ["POST secret", "POST job", "PATCH secret"]);
     let asked = asked.lock().unwrap();
@@ -84,7 +96,7 @@ async fn what_an_earlier_try_made_is_taken() {
         what if what.starts_with("GET") => Some((200, job.clone())),
         _ => Some((200, json!({ "metadata": {} }))),
     });
-    hands.create(&order(spec(2))).await.unwrap();
+    create(&hands, spec(2)).await.unwrap();
     assert_eq!(verbs(&asked), ["POST secret", "GET secret", "POST job", "GET job", "PATCH secret"]);
 }
 
@@ -104,7 +116,7 @@ async fn an_object_of_somebody_else_is_a_conflict_that_is_named() {
             what if what.contains("/pytorchjobs/") => Some((200, job.clone())),
             _ => refusal(404, "NotFound", "not found"),
         });
-        let text = refused(hands.create(&order(spec(2))).await);
+        let text = refused(create(&hands, spec(2)).await);
         assert!(text.contains(TASK) && text.contains("namespace train"), "{text}");
         assert!(
             !verbs(&asked).iter().any(|verb| verb == "DELETE job" || verb == "PATCH secret"),
@@ -125,13 +137,58 @@ async fn a_refusal_leaves_nothing_behind_and_says_what_to_do() {
         what if what.starts_with("GET") => Some((200, secret.clone())),
         _ => Some((200, json!({ "metadata": {} }))),
     });
-    let text = refused(hands.create(&order(spec(2))).await);
+    let text = refused(create(&hands, spec(2)).await);
     assert!(text.contains("install the Kubeflow training operator"), "{text}");
     // It is asked again once the API server says that it is ready.
     assert_eq!(
         verbs(&asked),
-        ["POST secret", "POST job", "GET ?", "POST job", "GET secret", "DELETE secret"]
+        ["POST secret", "POST job", "GET ?", "POST job", "GET job", "GET secret", "DELETE secret"]
     );
+}
+
+#[tokio::test]
+async fn a_refusal_says_nothing_of_what_an_earlier_try_has_made() {
+    let forbidden = |verb: &str| {
+        refusal(403, "Forbidden", &format!("secrets is forbidden: User \"h\" cannot {verb} resource"))
+    };
+    // The right to finish is taken away, then all of them.
+    let (losing, _) = hands(move |what, body| match what {
+        what if what.starts_with("POST") => stored(body),
+        _ => forbidden("patch"),
+    });
+    let known = world();
+    assert!(matches!(losing.create(&order(spec(2)), &known).await, Err(ClusterError::Unreachable { .. })));
+    let denied = || {
+        hands(
+            move |what, _| if what == "GET /readyz" { Some((200, json!("ok"))) } else { forbidden("create") },
+        )
+        .0
+    };
+    let answer = denied().create(&order(spec(2)), &known).await;
+    assert!(matches!(answer, Err(ClusterError::Unreachable { .. })), "{answer:?}");
+    let answer = denied().create(&order(spec(2)), &world()).await;
+    assert!(matches!(answer, Err(ClusterError::Refused { .. })), "there was no try before: {answer:?}");
+
+    // Where it may be looked for, a server that was started since finds it.
+    for (is_there, want) in [(true, false), (false, true)] {
+        let (template, _) = hands(|_, _| None);
+        let (job, secret) = (ours(&template), ours_secret(&template));
+        let (hands, asked) = hands(move |what, _| match what {
+            "GET /readyz" => Some((200, json!("ok"))),
+            what if what.starts_with("GET") && what.contains("/pytorchjobs/") && is_there => {
+                Some((200, job.clone()))
+            }
+            what if what.starts_with("GET") && what.contains("/secrets/") => Some((200, secret.clone())),
+            what if what.starts_with("DELETE") => Some((200, json!({ "metadata": {} }))),
+            what if what.starts_with("GET") => refusal(404, "NotFound", "not found"),
+            _ => forbidden("create"),
+        });
+        let answer = hands.create(&order(spec(2)), &world()).await;
+        assert_eq!(matches!(answer, Err(ClusterError::Refused { .. })), want, "{answer:?}");
+        let asked = verbs(&asked);
+        assert_eq!(asked.contains(&"DELETE secret".to_owned()), want, "its Secret goes: {asked:?}");
+        assert!(!asked.contains(&"DELETE job".to_owned()));
+    }
 }
 
 #[tokio::test]
@@ -140,25 +197,29 @@ async fn a_quota_or_a_server_that_is_away_is_not_final() {
         what if what.contains("/secrets") => stored(body),
         _ => refusal(403, "Forbidden", "pytorchjobs.kubeflow.org \"a\" is forbidden: exceeded quota: jobs"),
     });
-    let (reason, text) = delayed(quota.create(&order(spec(2))).await);
+    let (reason, text) = delayed(create(&quota, spec(2)).await);
     assert!(reason == QueueReason::Quota && text.contains("exceeded quota"), "{text}");
     let forbidden = || refusal(403, "Forbidden", "secrets is forbidden: User \"h\" cannot create resource");
     let (denied, asked) = hands(move |what, _| match what {
         "GET /readyz" => Some((200, json!("ok"))),
         _ => forbidden(),
     });
-    assert!(refused(denied.create(&order(spec(2))).await).contains("docs/kubernetes.md"));
-    assert_eq!(verbs(&asked), ["POST secret", "GET ?", "POST secret"], "asked again once it is ready");
+    assert!(refused(create(&denied, spec(2)).await).contains("docs/kubernetes.md"));
+    assert_eq!(
+        verbs(&asked),
+        ["POST secret", "GET ?", "POST secret", "GET job", "GET secret"],
+        "asked again once it is ready"
+    );
     // It knows nobody's rights yet, not even that everybody may ask whether it is ready.
     let (early, _) = hands(move |_, _| forbidden());
-    assert!(unreachable(early.create(&order(spec(2))).await).contains("is not ready"));
+    assert!(unreachable(create(&early, spec(2)).await).contains("is not ready"));
     assert_eq!(
         unready("[+]ping ok\n[-]informer-sync failed: reason withheld\nreadyz check failed"),
         "[-]informer-sync failed: reason withheld"
     );
     for code in [401, 429, 500, 503] {
         let (hands, _) = hands(move |_, _| refusal(code, "", "later"));
-        let text = unreachable(hands.create(&order(spec(2))).await);
+        let text = unreachable(create(&hands, spec(2)).await);
         assert!(text.contains("later"), "{text}");
     }
 }
@@ -173,19 +234,16 @@ async fn a_refusal_is_believed_where_nobody_may_ask_whether_the_api_server_is_re
             what if what.contains("/namespaces/eval/pods") => list(Vec::new()),
             _ => refusal(403, "Forbidden", "secrets is forbidden: User \"h\" cannot create resource"),
         });
-        assert!(refused(hands.create(&order(spec(2))).await).contains("docs/kubernetes.md"));
-        let asked = verbs(&asked);
-        assert_eq!(
-            (asked.first(), asked.last()),
-            (Some(&"POST secret".to_owned()), Some(&"POST secret".to_owned()))
-        );
+        assert!(refused(create(&hands, spec(2)).await).contains("docs/kubernetes.md"));
+        let tries = verbs(&asked).iter().filter(|verb| *verb == "POST secret").count();
+        assert_eq!(tries, 2);
     }
     // A proxy that has nobody behind it.
     let (away, _) = hands(|what, _| match what {
         "GET /readyz" => refusal(502, "", "bad gateway"),
         _ => refusal(404, "NotFound", "not found"),
     });
-    assert!(unreachable(away.create(&order(spec(2))).await).contains("bad gateway"));
+    assert!(unreachable(create(&away, spec(2)).await).contains("bad gateway"));
 }
 
 #[tokio::test]
@@ -195,7 +253,7 @@ async fn a_connection_that_is_refused_is_not_final() {
     drop(listener);
     let config = kube::Config::new(format!("http://{address}").parse().unwrap());
     let hands = Hands { client: Client::try_from(config).unwrap(), settings: settings() };
-    assert!(unreachable(hands.create(&order(spec(2))).await).contains("did not answer"));
+    assert!(unreachable(create(&hands, spec(2)).await).contains("did not answer"));
 }
 
 #[tokio::test]
@@ -294,7 +352,7 @@ async fn what_an_earlier_version_made_is_taken() {
         what if what.starts_with("GET") => Some((200, job.clone())),
         _ => Some((200, json!({ "metadata": {} }))),
     });
-    hands.create(&order(spec(2))).await.unwrap();
+    create(&hands, spec(2)).await.unwrap();
     assert_eq!(verbs(&asked), ["POST secret", "GET secret", "POST job", "GET job", "PATCH secret"]);
 }
 
@@ -315,7 +373,7 @@ async fn a_rayjob_is_made_found_and_removed_with_all_that_it_owns() {
         what if what.starts_with("POST") => stored(body),
         _ => Some((200, json!({ "metadata": {} }))),
     });
-    let job = hands.create(&order(ray_spec(3))).await.unwrap();
+    let job = create(&hands, ray_spec(3)).await.unwrap();
     assert_eq!((job.kind, job.replicas), (JobKind::RayJob, 3));
     assert_eq!(verbs(&asked), ["POST secret", "POST rayjob", "PATCH secret"]);
     let owner = asked.lock().unwrap()[2].1["metadata"]["ownerReferences"][0].clone();
@@ -346,7 +404,7 @@ async fn a_cluster_without_kuberay_refuses_a_rayjob_and_says_what_to_install() {
         "GET /readyz" => Some((200, json!("ok"))),
         _ => refusal(404, "NotFound", "not found"),
     });
-    let text = refused(hands.create(&order(ray_spec(1))).await);
+    let text = refused(create(&hands, ray_spec(1)).await);
     assert!(text.contains("install KubeRay"), "{text}");
 }
 

@@ -304,6 +304,19 @@ fn a_failed_job_without_a_pod_says_so_of_the_replica() {
 }
 
 #[test]
+fn the_deadline_of_a_job_ends_what_still_runs() {
+    let message = "Job demo has failed because it was active longer than specified deadline";
+    let failed = job(3, &[CREATED, ("Running", "False", "running"), ("Failed", "True", message)]);
+    let worker = known(pod("worker-0", "w-1", "n1", terminated("Succeeded", 0, "Completed")));
+    let pods = vec![known(pod("master-0", "m-1", "n1", running())), worker];
+    let found = placed(&Known { job: Some(failed), pods, ..Known::default() });
+    let lost = format!("None Lost({message:?})");
+    let words: Vec<_> = found.iter().map(|one| one.2.as_str()).collect();
+    assert_eq!(words, [&lost, "Some(Code(0)) Exited", &lost]);
+    assert_eq!(found[0].1.as_deref(), Some("n1"));
+}
+
+#[test]
 fn a_suspended_job_waits_and_how_its_pods_end_says_nothing() {
     let message = "PyTorchJob demo is suspended.";
     let suspended = job(1, &[CREATED, ("Suspended", "True", message)]);
@@ -321,10 +334,72 @@ fn a_suspended_job_waits_and_how_its_pods_end_says_nothing() {
     assert!(is_suspended(&[finished, old.clone()]), "what one has finished is no failure");
     assert!(!is_suspended(&[there(terminated("Failed", 1, "Error")), old.clone()]), "it failed before");
     let known = Known { job: Some(resumed), pods: vec![old.clone()], ..Known::default() };
-    assert_eq!(queue_text(&known), "the training operator makes its pods");
+    let makes = "the training operator makes its pods";
+    let found = observe(&known, &Nodes::new());
+    assert!(matches!(&found, Observation::Suspended(queue) if queue.text == makes), "{found:?}");
     // Its object went meanwhile: as long as a pod is there, something is.
     let known = Known { pods: vec![old], ..Known::default() };
     assert!(placed(&known).is_empty());
+}
+
+/// A job of two that was resumed at 19:26:47, as its operator says, and what became of it so many seconds later.
+fn resumed(became: &str, seconds: u32) -> JobSeen {
+    let said = "Job demo has failed because it has reached the specified backoff limit";
+    let mut object = job_object(
+        2,
+        &[CREATED, ("Suspended", "False", "PyTorchJob demo is resumed."), (became, "True", said)],
+    );
+    object["status"]["conditions"][2]["lastTransitionTime"] =
+        json!(format!("2026-11-29T19:{:02}:47Z", 26 + seconds / 60));
+    JobSeen::of(JobKind::PyTorchJob, &serde_json::from_value(object).unwrap()).unwrap()
+}
+
+fn made_at(mut pod: PodKnown, time: &str) -> PodKnown {
+    pod.seen.created = Some(time.parse().unwrap());
+    pod
+}
+
+#[test]
+fn a_job_that_is_resumed_while_its_pods_end_was_preempted_and_did_not_fail() {
+    let before = |pod| made_at(pod, "2026-11-29T19:26:40Z");
+    let old = || before(deleting(terminated("Failed", 143, "Error")));
+    let gone_meanwhile = || before(gone(running()));
+    let know = |job: JobSeen, pods: Vec<PodKnown>| Known { pods, ..Known::default() }.with_job(job);
+    let is_preempted = |known: &Known| placed(known).iter().any(|one| one.2.contains("Preempted"));
+    for (case, pods) in [
+        ("its pods still end", vec![old(), old()]),
+        ("they went unseen", vec![gone_meanwhile()]),
+        ("a server that begins now sees none", Vec::new()),
+    ] {
+        let found = placed(&know(resumed("Failed", 0), pods));
+        let is_so = |words: &str| words.contains("Preempted") && words.contains("suspended and resumed");
+        assert!(found.len() == 2 && found.iter().all(|one| is_so(&one.2)), "{case}: {found:?}");
+    }
+    let others = know(resumed("Failed", 0), vec![known(pod("master-0", "m-2", "n1", running())), old()]);
+    assert!(is_preempted(&others), "{:?}", placed(&others));
+    // While it has not failed it may go on with others.
+    let waits = know(resumed("Running", 0), vec![gone_meanwhile()]);
+    assert!(matches!(observe(&waits, &Nodes::new()), Observation::Suspended(_)));
+    for (case, known) in [
+        ("long after", know(resumed("Failed", 660), Vec::new())),
+        (
+            "one failed",
+            know(
+                resumed("Failed", 0),
+                vec![made_at(there(terminated("Failed", 1, "Error")), "2026-11-29T19:26:47Z")],
+            ),
+        ),
+        (
+            "one that was made since was deleted",
+            know(resumed("Running", 0), vec![made_at(gone(running()), "2026-11-29T19:26:47Z")]),
+        ),
+        (
+            "one that was made before and failed is still there",
+            know(resumed("Failed", 0), vec![before(there(terminated("Failed", 1, "Error")))]),
+        ),
+    ] {
+        assert!(!is_preempted(&known), "{case}: {:?}", placed(&known));
+    }
 }
 
 #[test]

@@ -76,8 +76,11 @@ fn pasted() -> Value {
 }
 
 pub(super) fn order_of(object: Value) -> Order {
-    let cluster =
-        SiteCluster { namespaces: fake::settings().namespaces, ..SiteCluster::kubernetes("kubernetes") };
+    let cluster = SiteCluster {
+        namespaces: fake::settings().namespaces,
+        allows_host_paths: true,
+        ..SiteCluster::kubernetes("kubernetes")
+    };
     let site = Site { clusters: vec![cluster], ..Site::default() };
     let mut draft = JobDraft { checkpoint_dir: Some("/runs/asr".to_owned()), ..JobDraft::default() };
     draft.kubernetes.manifest = Some(Manifest::from(object));
@@ -131,6 +134,17 @@ fn all_that_is_not_overridden_is_in_the_attempt() {
     let known = |place: &String| overridden.iter().any(|one| format!(".{}", one.field) == *place);
     told.retain(|place| !known(place));
     assert_eq!(told, Vec::<String>::new());
+}
+
+#[test]
+fn a_number_of_replicas_that_is_not_given_is_written_down() {
+    let mut object = pasted();
+    object["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = Value::Null;
+    object["spec"]["pytorchReplicaSpecs"]["Master"].as_object_mut().unwrap().remove("replicas");
+    let job = made(&order_of(object));
+    for role in ["Master", "Worker"] {
+        assert_eq!(job["spec"]["pytorchReplicaSpecs"][role]["replicas"], 1, "{role}");
+    }
 }
 
 #[test]

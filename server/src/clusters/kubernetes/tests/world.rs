@@ -110,6 +110,13 @@ async fn pods_that_go_with_a_suspension_say_nothing_and_those_after_it_do() {
     later.set_pod("train", old, now);
     later.set_job(job(1, &[SUSPENDED]));
     assert_eq!(withdrawn(&later), [("a".to_owned(), true)]);
+    // Nor does it matter that the suspension was taken back before that.
+    let (later, _hints) = super::tests::world();
+    let mut old = pod("master-0", "a", "n1", running());
+    (old.deleting, old.created) = (true, Some("2026-11-29T19:26:46Z".parse().unwrap()));
+    later.set_pod("train", old, now);
+    later.set_job(job(1, &[("Suspended", "False", "resumed")]));
+    assert_eq!(withdrawn(&later), [("a".to_owned(), true)]);
 }
 
 #[tokio::test]

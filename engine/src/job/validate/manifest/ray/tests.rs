@@ -196,6 +196,11 @@ fn each_place_that_cannot_be_run_is_named() {
             "suspend: would have every attempt wait for somebody who lets it run; leave it out: a queue such as Kueue sets it by itself",
         ),
         (
+            "/spec/activeDeadlineSeconds".to_owned(),
+            json!(0),
+            "activeDeadlineSeconds: must be at least 1; leave it out if there is no limit",
+        ),
+        (
             cluster("/managedBy"),
             json!("kueue.x-k8s.io/multikueue"),
             "rayClusterSpec.managedBy: would have KubeRay pass the job over; leave it out",

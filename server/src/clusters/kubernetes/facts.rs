@@ -129,7 +129,7 @@ fn is_taken_back(job: &JobSeen, known: &Known, nodes: &Nodes) -> bool {
     let any_withdrawn = known.pods.iter().any(|pod| pod.withdrawn);
     let has_none = telling.peek().is_none();
     if !job.is("Suspended") {
-        return has_none && any_withdrawn && !job.is("Failed");
+        return has_none && any_withdrawn && job.suspension.is_some() && !job.is("Failed");
     }
     (has_none || any_withdrawn) && !telling.any(has_failed)
 }

@@ -9,6 +9,7 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{Storage, Token, User},
     secrets::{self, new_secret},
+    serve::data_dir,
     store::{
         self, Store,
         accounts::{self, AccountError},
@@ -23,8 +24,7 @@ const LINE_BYTES: u64 = 64 * 1024;
 /// # Errors
 /// The directory or the database cannot be made.
 pub async fn open(storage: &Storage) -> anyhow::Result<Store> {
-    std::fs::create_dir_all(&storage.data)
-        .with_context(|| format!("cannot make the data directory {}", storage.data.display()))?;
+    data_dir(&storage.data)?;
     Ok(Store::open(&storage.database_url()).await?)
 }
 

@@ -1,4 +1,10 @@
-//! Secrets of people and programs, of which only hashes are kept.
+//! Secrets of people and programs, of which only hashes are kept, and what is kept from others on this machine.
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
 
 use argon2::{
     Argon2,
@@ -60,6 +66,18 @@ pub fn verify_password(password: &str, stored: &str) -> Result<bool, SecretError
     let stored = PasswordHash::new(stored).map_err(|why| SecretError::Hash(why.to_string()))?;
     Ok(password.len() <= PASSWORD_BYTES
         && Argon2::default().verify_password(password.as_bytes(), &stored).is_ok())
+}
+
+/// Takes from others what they may do with a file or directory. One of another owner, or in a file system without modes, cannot be
+/// changed; that is told and keeps nothing from working.
+pub(crate) fn keep_from_others(path: &Path) {
+    let Ok(found) = fs::metadata(path) else { return };
+    let mode = found.permissions().mode();
+    if mode & 0o077 != 0
+        && let Err(error) = fs::set_permissions(path, Permissions::from_mode(mode & 0o700))
+    {
+        tracing::warn!("other users of this machine may read {}: {error}", path.display());
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

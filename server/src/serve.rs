@@ -35,6 +35,7 @@ use crate::{
     config::Serve,
     driver::{Driver, DriverParts},
     logs::{LogReader, sweep::Sweep},
+    secrets,
     service::Service,
     store::{self, Store, idempotency, instance},
     tokens::Tokens,
@@ -170,14 +171,18 @@ async fn announce(settings: &Serve, address: SocketAddr, access: &Access) -> any
     Ok(())
 }
 
-/// The data directory, made where it is missing, as an absolute path: jobs start elsewhere.
-fn data_dir(given: &Path) -> anyhow::Result<PathBuf> {
-    // It holds the instance's secret and the environments of jobs.
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(given)
-        .with_context(|| format!("cannot make the data directory {}", given.display()))?;
+/// Directories of the data directory with the environments and the output of jobs, which are nobody else's on this machine.
+const PRIVATE: [&str; 2] = ["jobs", "trash"];
+
+/// The data directory, made where it is missing, as an absolute path: jobs start elsewhere. One that was there may let others in; what is
+/// confidential in it is kept from them one by one.
+pub(crate) fn data_dir(given: &Path) -> anyhow::Result<PathBuf> {
+    let make = |dir: &Path| DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    make(given).with_context(|| format!("cannot make the data directory {}", given.display()))?;
+    for dir in PRIVATE.map(|name| given.join(name)) {
+        make(&dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
+        secrets::keep_from_others(&dir);
+    }
     given.canonicalize().with_context(|| format!("cannot find the data directory {}", given.display()))
 }
 
@@ -309,6 +314,8 @@ async fn until_told() -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs::Permissions, os::unix::fs::PermissionsExt};
+
     use super::*;
 
     #[test]
@@ -319,6 +326,23 @@ mod tests {
         assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
         drop(held);
         lock(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn what_is_confidential_is_kept_from_others_in_a_data_directory_that_they_may_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let open = || Permissions::from_mode(0o755);
+        fs::create_dir(dir.path().join("jobs")).unwrap();
+        for path in [dir.path(), &dir.path().join("jobs")] {
+            fs::set_permissions(path, open()).unwrap();
+        }
+        let data = data_dir(dir.path()).unwrap();
+        assert_eq!(mode(&data), 0o755, "it is not Holdfast's own");
+        for name in PRIVATE {
+            assert_eq!(mode(&data.join(name)), 0o700, "{name}");
+        }
+        assert_eq!(mode(&data_dir(&data.join("new")).unwrap()), 0o700);
     }
 
     #[test]

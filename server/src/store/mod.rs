@@ -3,14 +3,17 @@
 //! One SQL and one set of migrations serve both (sqlx `Any`); `tests/store.rs` runs every query on both. A file per
 //! aggregate; functions take a connection, so the caller owns the transaction; rows never leave this module.
 
-use std::time::Duration;
+use std::{fs::OpenOptions, io, os::unix::fs::OpenOptionsExt, path::Path, time::Duration};
 
 use sqlx::{
     Any, AnyConnection, Connection, Executor, Transaction,
     any::{AnyPoolOptions, install_default_drivers},
     migrate::{MigrateError, Migrator},
     pool::PoolConnection,
+    sqlite::SqliteConnectOptions,
 };
+
+use crate::secrets;
 
 mod sql;
 
@@ -150,6 +153,10 @@ impl Store {
             return Err(StoreError::Address { url: shown });
         }
         let opened = |source| StoreError::Open { url: shown.clone(), source };
+        if !shared {
+            let file: SqliteConnectOptions = url.parse().map_err(opened)?;
+            keep_private(file.get_filename(), makes_file(url)).map_err(|why| opened(why.into()))?;
+        }
         // SQLite takes one writer at a time; a pool of one makes the others queue fairly instead of polling its lock.
         let writers = pool(url, if shared { POSTGRES_CONNECTIONS } else { 1 }).await.map_err(opened)?;
         let readers =
@@ -225,8 +232,30 @@ pub async fn commit(tx: Transaction<'static, Any>) -> Result<(), StoreError> {
     tx.commit().await.map_err(|source| StoreError::Query { doing: "committing", source })
 }
 
+/// Whether the file of this address is made where it is missing.
+fn makes_file(url: &str) -> bool {
+    url.starts_with("sqlite:") && !url.contains("mode=") && !url.contains(":memory:")
+}
+
+/// Keeps a database file from all but its owner, whatever its directory lets others do: password hashes and the installation's secret
+/// are in it. SQLite gives the files that it makes beside it the same mode.
+fn keep_private(file: &Path, make: bool) -> io::Result<()> {
+    if make {
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
+            Err(why) if why.kind() != io::ErrorKind::AlreadyExists => return Err(why),
+            _ => {}
+        }
+    }
+    for suffix in ["", "-wal", "-shm", "-journal"] {
+        let mut path = file.as_os_str().to_owned();
+        path.push(suffix);
+        secrets::keep_from_others(Path::new(&path));
+    }
+    Ok(())
+}
+
 async fn pool(url: &str, connections: u32) -> Result<sqlx::AnyPool, sqlx::Error> {
-    let url = if url.starts_with("sqlite:") && !url.contains("mode=") {
+    let url = if makes_file(url) {
         format!("{url}{}mode=rwc", if url.contains('?') { '&' } else { '?' })
     } else {
         url.to_owned()
@@ -283,7 +312,41 @@ fn without_password(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs::{self, Permissions},
+        os::unix::fs::PermissionsExt,
+    };
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_database_file_is_its_owners_alone_whatever_its_directory_is() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let url = format!("sqlite://{}", dir.path().join("holdfast.db").display());
+        let modes = || {
+            let files = fs::read_dir(dir.path()).unwrap().map(|file| {
+                let file = file.unwrap();
+                let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+                (file.file_name().into_string().unwrap(), mode)
+            });
+            let mut files: Vec<_> = files.collect();
+            files.sort();
+            files
+        };
+        let all = ["holdfast.db", "holdfast.db-shm", "holdfast.db-wal"];
+        let of_all = |mode: u32| all.map(|name| (name.to_owned(), mode)).to_vec();
+        let store = Store::open(&url).await.unwrap();
+        assert_eq!(modes(), of_all(0o600));
+        // As an earlier version left them.
+        for name in all {
+            fs::set_permissions(dir.path().join(name), Permissions::from_mode(0o644)).unwrap();
+        }
+        let again = Store::open(&url).await.unwrap();
+        assert_eq!(modes(), of_all(0o600));
+        store.close().await;
+        again.close().await;
+    }
 
     #[test]
     fn a_password_is_not_shown() {

@@ -232,9 +232,9 @@ pub async fn commit(tx: Transaction<'static, Any>) -> Result<(), StoreError> {
     tx.commit().await.map_err(|source| StoreError::Query { doing: "committing", source })
 }
 
-/// Whether the file of this address is made where it is missing.
+/// Whether the file of SQLite's address is made where it is missing.
 fn makes_file(url: &str) -> bool {
-    url.starts_with("sqlite:") && !url.contains("mode=") && !url.contains(":memory:")
+    !url.contains(":memory:") && (!url.contains("mode=") || url.contains("mode=rwc"))
 }
 
 /// Keeps a database file from all but its owner, whatever its directory lets others do: password hashes and the installation's secret
@@ -255,7 +255,7 @@ fn keep_private(file: &Path, make: bool) -> io::Result<()> {
 }
 
 async fn pool(url: &str, connections: u32) -> Result<sqlx::AnyPool, sqlx::Error> {
-    let url = if makes_file(url) {
+    let url = if url.starts_with("sqlite:") && !url.contains("mode=") {
         format!("{url}{}mode=rwc", if url.contains('?') { '&' } else { '?' })
     } else {
         url.to_owned()
@@ -323,7 +323,7 @@ mod tests {
     async fn a_database_file_is_its_owners_alone_whatever_its_directory_is() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-        let url = format!("sqlite://{}", dir.path().join("holdfast.db").display());
+        let url = format!("sqlite://{}?mode=rwc", dir.path().join("holdfast.db").display());
         let modes = || {
             let files = fs::read_dir(dir.path()).unwrap().map(|file| {
                 let file = file.unwrap();

@@ -14,7 +14,8 @@ const CONFIDENTIAL: [&str; 10] = [
     "private_key",
     "authorization",
 ];
-/// How secrets begin that are told by themselves: of Hugging Face, OpenAI and those like it, AWS, GitHub, GitLab, Google, NVIDIA, Slack, and JWTs.
+/// How secrets begin that are told by themselves: of Hugging Face, OpenAI and those like it, AWS, GitHub, GitLab, Google, NVIDIA, Slack, and
+/// JWTs.
 const SECRETS: [&str; 17] = [
     "hf_",
     "sk-",

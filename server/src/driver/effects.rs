@@ -214,8 +214,8 @@ async fn perform(
     }
 }
 
-/// What can be done where the cluster, or the attempt's namespace, is not configured on this server: forget what a person deleted. An attempt that may be there is
-/// given up by a person's force alone, as it is left behind.
+/// What can be done where the cluster, or the attempt's namespace, is not configured on this server: forget what a person deleted. An
+/// attempt that may be there is given up by a person's force alone, as it is left behind.
 fn without_cluster(chain: &Chain, effect: Effect) -> Option<Outcome> {
     let Intent::Delete { force, .. } = chain.intent() else { return None };
     match effect {

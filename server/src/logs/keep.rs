@@ -1,5 +1,5 @@
-//! Keeps what an agent repeated in its container, read from an API server, in the files that [`LogReader`](super::LogReader) reads: so a page of a
-//! log, a search in it and its download are the same wherever a job runs, and stay when its pods are gone.
+//! Keeps what an agent repeated in its container, read from an API server, in the files that [`LogReader`](super::LogReader) reads: so a
+//! page of a log, a search in it and its download are the same wherever a job runs, and stay when its pods are gone.
 //!
 //! The API server gives lines as `<time> <text>`, from a time on. What was kept is remembered beside the files with their length; a
 //! server that died in between cuts the file back to that, so no line is kept twice.

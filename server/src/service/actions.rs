@@ -9,6 +9,8 @@ use engine::{
     job::{FieldError, Finding, Fit, JobDraft, JobSpec},
     record::Summary,
 };
+use sha2::{Digest, Sha256};
+use sqlx::AnyConnection;
 
 use super::{Service, Wish, failed, internal, jobs::what_may, may, no_job};
 use crate::{
@@ -34,12 +36,11 @@ impl Service {
         may(caller, Wish::Act)?;
         let spec = draft.validate(&self.site).map_err(|errors| AppError::Invalid { errors })?;
         let now = self.clock.now();
-        let id = match mark {
-            None => clock::new_job_id(),
-            Some(mark) => clock::job_id_of(&mark),
-        };
-        let id = id.map_err(|why| internal(&why.into()))?;
         let mut conn = self.store.read().await.map_err(failed)?;
+        let id = match mark {
+            None => clock::new_job_id().map_err(|why| internal(&why.into()))?,
+            Some(mark) => id_of_mark(&mut conn, mark).await?,
+        };
         if mark.is_some()
             && let Some(made) = jobs::chain(&mut conn, &id).await.map_err(failed)?
         {
@@ -174,5 +175,17 @@ impl Service {
         let taken = async { while changes.recv().await.is_ok_and(|change| change.job_id != *id) {} };
         let _ = tokio::time::timeout(TAKEN_WITHIN, taken).await;
         Ok(())
+    }
+}
+
+/// The id of the job that belongs to a mark. A job that was deleted keeps its id for ever, as files, objects and agents may still bear it: a
+/// key that is used again afterwards makes another.
+async fn id_of_mark(conn: &mut AnyConnection, mut mark: [u8; 32]) -> Result<JobId, AppError> {
+    loop {
+        let id = clock::job_id_of(&mark).map_err(|why| internal(&why.into()))?;
+        if !jobs::is_forgotten(conn, &id).await.map_err(failed)? {
+            return Ok(id);
+        }
+        mark = Sha256::digest(mark).into();
     }
 }

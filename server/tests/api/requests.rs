@@ -1,8 +1,9 @@
 //! Bad requests: each a clear problem, nothing changed.
 
 use axum::body::Body;
+use engine::{ids::JobId, time::Time};
 use http::header;
-use server::store;
+use server::store::{self, Write, leader, steps};
 
 use crate::support::{Server, json, request};
 
@@ -106,6 +107,39 @@ async fn an_idempotency_key_makes_one_job_of_many_requests() {
     let refused = send("k3", "{}").await;
     assert_eq!(send("k3", "{}").await.text, refused.text);
     assert_eq!(send(&"k".repeat(256), body).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_key_whose_job_was_deleted_and_that_is_long_over_makes_another_job() {
+    let server = Server::new().await;
+    let send = async || {
+        let mut sent = json("POST", "/api/v1/jobs", r#"{"name":"nightly","command":["true"]}"#);
+        sent.headers_mut().insert("idempotency-key", "nightly".parse().unwrap());
+        let answer = server.send(sent).await;
+        assert_eq!(answer.status, 201, "{}", answer.text);
+        JobId::new(answer.json()["job_id"].as_str().unwrap()).unwrap()
+    };
+    let is_over = async || {
+        let mut tx = server.store.write().await.unwrap();
+        sqlx::query("DELETE FROM idempotency").execute(&mut *tx).await.unwrap();
+        store::commit(tx).await.unwrap();
+    };
+    let mut made = vec![send().await];
+    for epoch in 1..=2 {
+        let mut tx = server.store.write().await.unwrap();
+        let led = leader::take(&mut tx, "test", Time(0), Time(0), true).await.unwrap();
+        assert_eq!(led, Some(epoch));
+        let job = made.last().unwrap();
+        assert_eq!(steps::forget(&mut tx, epoch, job, Time(0)).await.unwrap(), Write::Done);
+        store::commit(tx).await.unwrap();
+        is_over().await;
+        let next = send().await;
+        assert!(!made.contains(&next), "it would be called as what was deleted: {next} of {made:?}");
+        // Where the answer was lost, the job is found again.
+        is_over().await;
+        assert_eq!(send().await, next);
+        made.push(next);
+    }
 }
 
 #[tokio::test]

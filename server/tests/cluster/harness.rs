@@ -474,10 +474,14 @@ impl World {
         }
     }
 
+    /// The server's own database.
+    async fn store(&self) -> Store {
+        Store::open(&format!("sqlite://{}/holdfast.db", self.dir.path().display())).await.unwrap()
+    }
+
     /// The job of this name that a server has kept which is no more.
     async fn kept_job(&self, name: &str) -> String {
-        let store =
-            Store::open(&format!("sqlite://{}/holdfast.db", self.dir.path().display())).await.unwrap();
+        let store = self.store().await;
         let query = JobsQuery { q: Some(name.to_owned()), ..JobsQuery::default() };
         let page = jobs::page(&mut store.read().await.unwrap(), &query, "").await.unwrap();
         let [job] = &page.items[..] else { panic!("{name}: {} jobs were kept", page.items.len()) };
@@ -505,6 +509,19 @@ impl World {
     /// Waits until a job is in this state.
     pub async fn until_state(&self, job: &str, state: &str) -> Value {
         self.until(job, state, |chain| chain["state"] == state).await
+    }
+
+    /// Waits until the server has nothing more to do: it has seen, too, that what it removed is gone.
+    pub async fn until_settled(&self) {
+        let (begin, store) = (Instant::now(), self.store().await);
+        loop {
+            let live = jobs::live_ids(&mut store.read().await.unwrap(), None, 10).await.unwrap();
+            if live.is_empty() {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "still acted on: {live:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// Waits until nothing of any job is left in the namespace.

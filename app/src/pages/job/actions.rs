@@ -83,7 +83,8 @@ pub fn Actions(
     }
 }
 
-/// What deleting cannot do where the cluster, or the job's namespace there, is not configured on the server. It is sent as forced: who confirms it has read this.
+/// What deleting cannot do where the cluster, or the job's namespace there, is not configured on the server. It is sent as forced: who
+/// confirms it has read this.
 fn left_behind(job: &JobView) -> AnyView {
     let (cluster, id, kind) = (&job.spec.cluster, &job.job_id, job.spec.kind.as_str());
     let by_hand = format!("kubectl delete {kind}s,secrets --all-namespaces -l holdfast.dev/job={id}");

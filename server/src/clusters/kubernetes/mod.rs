@@ -301,8 +301,8 @@ impl Cluster for Arc<Kubernetes> {
     }
 
     fn missing_namespace(&self, spec: &JobSpec) -> Option<String> {
-        let of_job = spec.kubernetes.namespace.as_ref()?;
-        (!self.settings().namespaces.contains(of_job)).then(|| of_job.clone())
+        let named = spec.kubernetes.namespace.as_deref()?;
+        self.settings().namespace_of(Some(named)).err().map(|_| named.to_owned())
     }
 
     fn troubles(&self) -> Vec<ClusterTrouble> {

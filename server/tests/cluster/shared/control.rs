@@ -31,8 +31,9 @@ async fn loses_and_doubles_nothing(name: &str, points: &[&str], changes: Value) 
         world.serve().await;
         let chain = world.until_state(&job, "succeeded").await;
         is_as_undisturbed(&chain);
-        // What the next server is killed at is then a step of the next job.
         world.until_nothing_is_left().await;
+        // What the next server is killed at is then a step of the next job.
+        world.until_settled().await;
     }
 }
 

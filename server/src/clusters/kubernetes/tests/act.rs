@@ -87,17 +87,22 @@ async fn the_secret_comes_first_and_is_given_to_the_job() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_try_made_is_taken() {
-    let (template, _) = hands(|_, _| None);
-    let (job, secret) = (ours(&template), ours_secret(&template));
-    let (hands, asked) = hands(move |what, _| match what {
-        what if what.starts_with("POST") => exists(),
-        what if what.starts_with("GET") && what.contains("/secrets/") => Some((200, secret.clone())),
-        what if what.starts_with("GET") => Some((200, job.clone())),
-        _ => Some((200, json!({ "metadata": {} }))),
-    });
-    create(&hands, spec(2)).await.unwrap();
-    assert_eq!(verbs(&asked), ["POST secret", "GET secret", "POST job", "GET job", "PATCH secret"]);
+async fn what_an_earlier_try_made_is_taken_also_from_before_clusters_had_names() {
+    for is_nameless in [false, true] {
+        let (template, _) = hands(|_, _| None);
+        let (mut job, mut secret) = (ours(&template), ours_secret(&template));
+        for object in [&mut job, &mut secret].into_iter().filter(|_| is_nameless) {
+            object["metadata"]["labels"].as_object_mut().unwrap().remove(names::CLUSTER);
+        }
+        let (hands, asked) = hands(move |what, _| match what {
+            what if what.starts_with("POST") => exists(),
+            what if what.starts_with("GET") && what.contains("/secrets/") => Some((200, secret.clone())),
+            what if what.starts_with("GET") => Some((200, job.clone())),
+            _ => Some((200, json!({ "metadata": {} }))),
+        });
+        hands.create(&order(spec(2))).await.unwrap();
+        assert_eq!(verbs(&asked), ["POST secret", "GET secret", "POST job", "GET job", "PATCH secret"]);
+    }
 }
 
 #[tokio::test]
@@ -337,23 +342,6 @@ async fn an_attempt_from_before_there_were_several_clusters_is_of_the_one_of_fla
         let removed = verbs(&asked).iter().filter(|verb| verb.starts_with("DELETE")).count();
         assert_eq!(removed, if is_found { 2 } else { 0 }, "{cluster}");
     }
-}
-
-#[tokio::test]
-async fn what_an_earlier_version_made_is_taken() {
-    let (template, _) = hands(|_, _| None);
-    let (mut job, mut secret) = (ours(&template), ours_secret(&template));
-    for object in [&mut job, &mut secret] {
-        object["metadata"]["labels"].as_object_mut().unwrap().remove(names::CLUSTER);
-    }
-    let (hands, asked) = hands(move |what, _| match what {
-        what if what.starts_with("POST") => exists(),
-        what if what.starts_with("GET") && what.contains("/secrets/") => Some((200, secret.clone())),
-        what if what.starts_with("GET") => Some((200, job.clone())),
-        _ => Some((200, json!({ "metadata": {} }))),
-    });
-    create(&hands, spec(2)).await.unwrap();
-    assert_eq!(verbs(&asked), ["POST secret", "GET secret", "POST job", "GET job", "PATCH secret"]);
 }
 
 #[tokio::test]

@@ -98,8 +98,9 @@ async fn a_server_that_is_killed_between_tells_everything_once() {
         until_told(&world, &task(&chain, 0), &["AttemptSubmitted", "StartedFresh", "Incident", "Resubmit"])
             .await;
         until_told(&world, &task(&chain, 1), &["AttemptSubmitted", "Resumed", "AttemptSucceeded"]).await;
-        // What the next server is killed at is then a step of the next job.
         world.until_nothing_is_left().await;
+        // What the next server is killed at is then a step of the next job.
+        world.until_settled().await;
     }
 }
 

@@ -100,7 +100,7 @@ async fn what_an_earlier_try_made_is_taken_also_from_before_clusters_had_names()
             what if what.starts_with("GET") => Some((200, job.clone())),
             _ => Some((200, json!({ "metadata": {} }))),
         });
-        hands.create(&order(spec(2))).await.unwrap();
+        create(&hands, spec(2)).await.unwrap();
         assert_eq!(verbs(&asked), ["POST secret", "GET secret", "POST job", "GET job", "PATCH secret"]);
     }
 }

@@ -126,6 +126,7 @@ pub fn attempt(number: u32, state: State, result: Option<AttemptResult>) -> Atte
             failure_type: None,
             fault: None,
             submitted_at: Some(minute(f64::from(number - 1) * 30.0)),
+            placed_at: Some(minute(f64::from(number - 1) * 30.0 + 0.5)),
             started_at: Some(minute(f64::from(number - 1) * 30.0 + 1.0)),
             ended_at: state.is_terminal().then(|| minute(f64::from(number) * 30.0)),
             nodes: vec![node(3), node(9), node(11), node(12)],

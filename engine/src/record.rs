@@ -177,6 +177,8 @@ pub struct AttemptRecord {
     pub fault: Option<String>,
     /// When it was handed to the cluster.
     pub submitted_at: Option<Time>,
+    /// When it had its resources, the last time where they were taken back from it; none of attempts of earlier versions.
+    pub placed_at: Option<Time>,
     /// When its first processes ran.
     pub started_at: Option<Time>,
     /// When it ended.
@@ -193,6 +195,17 @@ pub struct AttemptRecord {
     pub queue: Option<Queue>,
     /// How the exit notification went.
     pub exit_checkpoint: Option<ExitCheckpointRecord>,
+}
+
+impl AttemptRecord {
+    /// When it no longer waited for resources; from then on it starts.
+    pub fn waited_until(&self) -> Option<Time> {
+        // One whose resources were taken back had others before.
+        match (self.placed_at, self.started_at) {
+            (Some(placed), Some(started)) => Some(placed.min(started)),
+            (placed, started) => placed.or(started),
+        }
+    }
 }
 
 /// Why an attempt still waits.

@@ -267,7 +267,7 @@ impl Context<'_> {
             next.submitted_at
                 .map_or(story::not_submitted(next.state).to_owned(), |at| format::clock(at, self.zone)),
         ];
-        if let (Some(from), Some(to)) = (next.submitted_at, next.started_at) {
+        if let (Some(from), Some(to)) = (next.submitted_at, next.waited_until()) {
             facts.push(format!("queued {}", format::duration(to.seconds_since(from))));
         }
         let dot = if automatic { "border-rule" } else { "border-dashed border-edge" };

@@ -216,7 +216,7 @@ fn clock(incident: &IncidentRecord, over: bool, zone: Zone) -> AnyView {
     let moments = [
         (Some(clock.noticed_at), "noticed"),
         (clock.submitted_at, order),
-        (clock.resources_at, "resources"),
+        (clock.resources_at, "started"),
         (clock.first_step_at, "first step"),
     ];
     let ended = over || !matches!(incident.decision.action, Action::RestartInPlace | Action::Resubmit);

@@ -95,11 +95,15 @@ fn lane(job: &JobId, view: &AttemptView, axis: &TimeAxis, now: Time, zone: Zone)
         })
         .collect_view();
     let waited = a.submitted_at.map(|from| {
-        let to = a.started_at.or(a.ended_at).unwrap_or(now).max(from);
+        let to = a.waited_until().or(a.ended_at).unwrap_or(now).max(from);
         let (left, right) = (axis.percent(from), axis.percent(to));
         (right > left).then(|| view! {
             <rect x=format!("{left:.2}%") y="8.5" width=format!("{:.2}%", right - left) height="11" rx="2" class="fill-none stroke-edge" stroke-dasharray="3 3" />
         })
+    });
+    let starting = a.waited_until().map(|from| {
+        let to = a.started_at.or(a.ended_at).unwrap_or(now);
+        block(from, to, FILLS[0], axis)
     });
     let runs = view
         .launches
@@ -137,6 +141,7 @@ fn lane(job: &JobId, view: &AttemptView, axis: &TimeAxis, now: Time, zone: Zone)
             {grid}
             {folds}
             {waited}
+            {starting}
             {runs}
             {restarts}
             {end}
@@ -147,25 +152,30 @@ fn lane(job: &JobId, view: &AttemptView, axis: &TimeAxis, now: Time, zone: Zone)
 
 fn run(spans: Spans, axis: &TimeAxis) -> AnyView {
     let ends = [spans.from, spans.training_from, spans.still_from, spans.to];
-    (0..3)
-        .filter(|i| ends[i + 1] > ends[*i])
-        .map(|i| {
-            let (left, right) = (axis.percent(ends[i]), axis.percent(ends[i + 1]));
-            let (class, fill) = FILLS[i];
-            view! {
-                <rect
-                    x=format!("{left:.2}%")
-                    y="8"
-                    width=format!("{:.2}%", (right - left).max(0.1))
-                    height="12"
-                    rx="2"
-                    class=class
-                    fill=(!fill.is_empty()).then_some(fill)
-                />
-            }
-        })
-        .collect_view()
+    (0..3).map(|i| block(ends[i], ends[i + 1], FILLS[i], axis)).collect_view().into_any()
+}
+
+fn block(
+    from: Time,
+    to: Time,
+    (class, fill): (&'static str, &'static str),
+    axis: &TimeAxis,
+) -> Option<AnyView> {
+    (to > from).then(|| {
+        let (left, right) = (axis.percent(from), axis.percent(to));
+        view! {
+            <rect
+                x=format!("{left:.2}%")
+                y="8"
+                width=format!("{:.2}%", (right - left).max(0.1))
+                height="12"
+                rx="2"
+                class=class
+                fill=(!fill.is_empty()).then_some(fill)
+            />
+        }
         .into_any()
+    })
 }
 
 fn words(view: &AttemptView, now: Time, zone: Zone) -> String {
@@ -173,10 +183,13 @@ fn words(view: &AttemptView, now: Time, zone: Zone) -> String {
     let covers = a.submitted_at.map_or(0.0, |from| a.ended_at.unwrap_or(now).seconds_since(from));
     let clock = |at: Time| format::clock_within(covers, at, zone);
     let mut parts = Vec::new();
-    match (a.submitted_at, a.started_at) {
+    match (a.submitted_at, a.waited_until()) {
         (Some(from), Some(to)) => parts.push(format!("waited {}", format::duration(to.seconds_since(from)))),
         (Some(from), None) => parts.push(format!("queued since {}", clock(from))),
         _ => parts.push(story::not_submitted(a.state).to_owned()),
+    }
+    if let Some(from) = a.waited_until().filter(|_| a.started_at.is_none() && a.ended_at.is_none()) {
+        parts.push(format!("starting since {}", clock(from)));
     }
     if let Some(from) = a.started_at {
         let to = a.ended_at.map_or_else(|| "now".to_owned(), clock);
@@ -186,4 +199,23 @@ fn words(view: &AttemptView, now: Time, zone: Zone) -> String {
         parts.push(format!("in place at {}", clock(incident.at)));
     }
     format!("Attempt {}: {}", a.number, parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    #[test]
+    fn an_attempt_waits_until_it_has_its_resources_and_starts_from_then() {
+        let mut chain = samples::running();
+        let now = chain.now;
+        let said = |view: &AttemptView| words(view, now, Zone::default());
+        let view = &mut chain.attempts[0];
+        assert!(said(view).contains("waited 30 s, ran "), "{}", said(view));
+        view.attempt.started_at = None;
+        assert!(said(view).contains("waited 30 s, starting since "), "{}", said(view));
+        view.attempt.placed_at = None;
+        assert!(said(view).contains("queued since "), "{}", said(view));
+    }
 }

@@ -361,6 +361,7 @@ impl Attempt {
             failure_type: self.failure_type,
             fault: self.fault.clone(),
             submitted_at: Some(self.submitted_at),
+            placed_at: self.placed_at,
             started_at: self.started_at,
             ended_at: self.ended_at,
             nodes,

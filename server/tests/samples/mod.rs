@@ -160,6 +160,7 @@ pub fn attempt(n: u32, number: u32) -> AttemptRecord {
         failure_type: None,
         fault: None,
         submitted_at: Some(at(1)),
+        placed_at: None,
         started_at: None,
         ended_at: None,
         nodes: Vec::new(),

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
+    io::{BufRead, BufReader},
     os::unix::fs::PermissionsExt,
     time::{Duration, Instant},
 };
@@ -300,9 +301,23 @@ async fn what_outlived_an_agent_while_the_server_was_away_is_ended() {
     until(&second, &job, "gone", absent).await;
 }
 
+/// Starts a process with the variables of its arguments that SIGKILL does not end: killed, it waits for its tracer as it exits, and that
+/// lets it go only when its own input ends.
+const HELD: &str = r#"
+import ctypes, os, subprocess, sys
+variables = dict(argument.split("=", 1) for argument in sys.argv[1:])
+process = subprocess.Popen(["sleep", "600"], env={**os.environ, **variables}, stdin=subprocess.DEVNULL)
+ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+ptrace.argtypes = [ctypes.c_long] * 4
+SEIZE, TRACE_EXIT = 0x4206, 0x40
+if ptrace(SEIZE, process.pid, 0, TRACE_EXIT) != 0:
+    sys.exit(os.strerror(ctypes.get_errno()))
+print("held", flush=True)
+sys.stdin.read()
+"#;
+
 #[tokio::test]
 async fn what_could_not_be_ended_keeps_its_slots_when_the_server_comes_back() {
-    use std::os::unix::process::CommandExt;
     let world = World::new(1, 1, "exec sleep 600");
     let (job, next) = (order("jstillthere", 1, &[]), order("jwaitsforit", 1, &[]));
     let layout = Layout::new(world.config.data_dir.clone());
@@ -316,28 +331,25 @@ async fn what_could_not_be_ended_keeps_its_slots_when_the_server_comes_back() {
         }
         layout.write(&attempt).await.unwrap();
     }
-    // Nothing that a test may start cannot be killed, so processes that others start again and again play one.
-    let again =
-        "exec 2>/dev/null; for n in 1 2 3; do while :; do env \"$0\" \"$1\" sleep 600; done & done; wait";
-    let mut stuck = std::process::Command::new("sh")
-        .args(["-c", again])
+    let mut held = std::process::Command::new("python3")
+        .args(["-c", HELD])
         .arg(format!("{}={}", processes::TASK, job.plan.task_id))
         .arg(format!("{}=master-0", processes::REPLICA))
-        .process_group(0)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
+    let mut said = String::new();
+    BufReader::new(held.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "held\n");
     let cluster = world.open().await;
     assert_eq!(cluster.nodes().await.unwrap()[0].used, 1);
     assert!(matches!(
         cluster.observe(&next.plan.task_id, PYTORCH, None).await.unwrap(),
         Observation::Waiting(_)
     ));
-    nix::sys::signal::killpg(
-        nix::unistd::Pid::from_raw(stuck.id() as i32),
-        nix::sys::signal::Signal::SIGKILL,
-    )
-    .unwrap();
-    stuck.wait().unwrap();
+    drop(held.stdin.take());
+    held.wait().unwrap();
     until(&cluster, &next, "running", runs).await;
     delete(&cluster, &[&job, &next], true).await;
 }

@@ -213,6 +213,10 @@ mod tests {
         let said = |view: &AttemptView| words(view, now, Zone::default());
         let view = &mut chain.attempts[0];
         assert!(said(view).contains("waited 30 s, ran "), "{}", said(view));
+        // Its resources were taken back and given again while it ran.
+        let placed_at = view.attempt.placed_at.replace(now);
+        assert!(said(view).contains("waited 1 min, ran "), "{}", said(view));
+        view.attempt.placed_at = placed_at;
         view.attempt.started_at = None;
         assert!(said(view).contains("waited 30 s, starting since "), "{}", said(view));
         view.attempt.placed_at = None;

@@ -84,15 +84,18 @@ async fn a_long_search_is_refused() {
     insta::assert_snapshot!(answer.problem());
 }
 
+/// Asks for a job with an idempotency key.
+fn keyed(key: &str, body: &str) -> axum::extract::Request {
+    let mut sent = json("POST", "/api/v1/jobs", body);
+    sent.headers_mut().insert("idempotency-key", key.parse().unwrap());
+    sent
+}
+
 #[tokio::test]
 async fn an_idempotency_key_makes_one_job_of_many_requests() {
     let server = Server::new().await;
     let body = r#"{"name":"once","command":["true"]}"#;
-    let send = async |key: &str, body: &str| {
-        let mut sent = json("POST", "/api/v1/jobs", body);
-        sent.headers_mut().insert("idempotency-key", key.parse().unwrap());
-        server.send(sent).await
-    };
+    let send = async |key: &str, body: &str| server.send(keyed(key, body)).await;
     let first = send("k1", body).await;
     let again = send("k1", body).await;
     assert_eq!((first.status, &first.text), (again.status, &again.text));
@@ -113,9 +116,7 @@ async fn an_idempotency_key_makes_one_job_of_many_requests() {
 async fn a_key_whose_job_was_deleted_and_that_is_long_over_makes_another_job() {
     let server = Server::new().await;
     let send = async || {
-        let mut sent = json("POST", "/api/v1/jobs", r#"{"name":"nightly","command":["true"]}"#);
-        sent.headers_mut().insert("idempotency-key", "nightly".parse().unwrap());
-        let answer = server.send(sent).await;
+        let answer = server.send(keyed("nightly", r#"{"name":"nightly","command":["true"]}"#)).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
         JobId::new(answer.json()["job_id"].as_str().unwrap()).unwrap()
     };
@@ -151,9 +152,7 @@ async fn a_key_that_a_full_disk_has_no_room_for_is_told_so() {
     store::commit(tx).await.unwrap();
     for number in 0..1_000 {
         // A body that changes nothing, so that only the key takes room.
-        let mut sent = json("POST", "/api/v1/jobs", "{}");
-        sent.headers_mut().insert("idempotency-key", format!("{number:0>200}").parse().unwrap());
-        let answer = server.send(sent).await;
+        let answer = server.send(keyed(&format!("{number:0>200}"), "{}")).await;
         if answer.status != 422 {
             return insta::assert_snapshot!(answer.problem());
         }
@@ -164,11 +163,8 @@ async fn a_key_that_a_full_disk_has_no_room_for_is_told_so() {
 #[tokio::test]
 async fn requests_with_one_key_at_the_same_time_make_one_job() {
     let server = Server::new().await;
-    let send = async || {
-        let mut sent = json("POST", "/api/v1/jobs", r#"{"name":"race","command":["true"]}"#);
-        sent.headers_mut().insert("idempotency-key", "same".parse().unwrap());
-        server.send(sent).await.status.as_u16()
-    };
+    let send =
+        async || server.send(keyed("same", r#"{"name":"race","command":["true"]}"#)).await.status.as_u16();
     let answers = futures::future::join_all((0..8).map(|_| send())).await;
     assert!(answers.iter().all(|status| [201, 409].contains(status)), "{answers:?}");
     assert!(answers.contains(&201));

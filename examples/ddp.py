@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import holdfast_exit
 from failing import BadRequest, Failures, whole_number
 
 FEATURES = 16
@@ -106,6 +107,7 @@ def check_same_step(step):
 
 
 def train(options, failures, rank, world_size):
+    notice = holdfast_exit.listen()
     say("holdfast phase=loading")
     model, optimizer = build(options.seed)
     step = resume(options.checkpoint_dir, model, optimizer) if options.checkpoint_dir else 0
@@ -122,13 +124,23 @@ def train(options, failures, rank, world_size):
         optimizer.zero_grad()
         loss.backward()  # averages the gradients of all ranks
         optimizer.step()
-        mean = loss.detach().clone()
-        dist.all_reduce(mean)
-        say(f"holdfast step={step} loss={mean.item() / world_size:.9f} samples={step * BATCH * world_size}")
-        if rank == 0 and options.checkpoint_dir and (step % options.save_every == 0 or step == options.steps):
+        # Only the first process of each replica is asked to save; all have to know, and at the same step.
+        sums = torch.stack([loss.detach(), torch.tensor(float(notice.asked()))])
+        dist.all_reduce(sums)
+        asked = sums[1].item() > 0
+        say(f"holdfast step={step} loss={sums[0].item() / world_size:.9f} samples={step * BATCH * world_size}")
+        path = None
+        if rank == 0 and options.checkpoint_dir and (asked or step % options.save_every == 0 or step == options.steps):
             say("holdfast phase=saving")
-            say(f"holdfast checkpoint step={step} path={save(options.checkpoint_dir, step, model, optimizer)} saved")
+            path = save(options.checkpoint_dir, step, model, optimizer)
+            say(f"holdfast checkpoint step={step} path={path} saved")
             say("holdfast phase=training")
+        if asked:
+            dist.barrier()  # rank 0 has saved
+            if options.checkpoint_dir:
+                notice.saved(step, path)
+            else:
+                notice.failed("there is no checkpoint directory")
 
 
 def directory(text):

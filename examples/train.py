@@ -19,6 +19,7 @@ import sys
 import time
 from pathlib import Path
 
+import holdfast_exit
 from failing import BadRequest, Failures, whole_number
 from peers import Peers
 
@@ -139,6 +140,7 @@ def gradient(weights, samples):
 def train(options, rank, world_size, log):
     failures = Failures(os.environ, rank, options.checkpoint_dir)
     failures.at(0)
+    notice = holdfast_exit.listen()
 
     log.phase("communication")
     peers = Peers(
@@ -166,15 +168,24 @@ def train(options, rank, world_size, log):
         failures.at(step)
         time.sleep(options.step_seconds)
         slope, loss = gradient(state.weights, batch(options.seed, step, rank))
-        *slope, loss = peers.mean(slope + [loss])
+        # Only the first process of each replica is asked to save; all have to know, and at the same step.
+        *slope, loss, asked = peers.mean(slope + [loss, float(notice.asked())])
         state.weights = [w - RATE * s for w, s in zip(state.weights, slope)]
         state.step = step
         state.samples += BATCH * world_size
         log.step(step, loss, state.samples)
-        if rank == 0 and options.checkpoint_dir and (step % options.save_every == 0 or step == options.steps):
+        path = None
+        if rank == 0 and options.checkpoint_dir and (asked or step % options.save_every == 0 or step == options.steps):
             log.phase("saving")
-            log.checkpoint(step, save(state, options.checkpoint_dir), "saved")
+            path = save(state, options.checkpoint_dir)
+            log.checkpoint(step, path, "saved")
             log.phase("training")
+        if asked:
+            peers.mean([0.0])  # rank 0 has saved
+            if options.checkpoint_dir:
+                notice.saved(step, path)
+            else:
+                notice.failed("there is no checkpoint directory")
     log.say("done")
 
 

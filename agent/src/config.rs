@@ -9,7 +9,7 @@ use rustls::{
     pki_types::{CertificateDer, pem, pem::PemObject},
 };
 
-use crate::pass::Repeat;
+use crate::{pass::Repeat, test_exit::TestExitArgs};
 
 /// Environment variables with this beginning are the agent's own; the program never sees them.
 pub const OWN_VARIABLES: &str = "HOLDFAST_AGENT_";
@@ -37,7 +37,17 @@ pub enum Command {
         #[arg(value_name = "DIRECTORY")]
         directory: PathBuf,
     },
+    /// Test whether a running program saves when it is told that its end is near, and how long that takes
+    #[command(after_long_help = TEST_EXIT)]
+    TestExit(TestExitArgs),
 }
+
+const TEST_EXIT: &str = "\
+The program really saves, and goes on afterwards. It is told as at a stop: POST /v1/preempt/notify on 127.0.0.1, then
+GET /v1/preempt/status until it has saved, has failed, or the time is over.
+
+Exit codes:
+  0 it saved, 1 it did not, 2 wrong usage.";
 
 const MANUAL: &str = "\
 What it does:
@@ -47,8 +57,9 @@ What it does:
 
 What PROGRAM sees:
   The agent's environment without HOLDFAST_AGENT_*, and for each launch RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE,
-  MASTER_ADDR, MASTER_PORT and HOLDFAST_LAUNCH. PYTHONUNBUFFERED=1 is added where it is not set, because what stays
-  in a buffer is lost with a crash; set it to an empty text to keep Python's buffering.
+  MASTER_ADDR, MASTER_PORT and HOLDFAST_LAUNCH; where Exit ckpt Notification is on, the first local rank also
+  HOLDFAST_EXIT_PORT. PYTHONUNBUFFERED=1 is added where it is not set, because what stays in a buffer is lost with a
+  crash; set it to an empty text to keep Python's buffering.
   Standard input is empty. SIGTERM comes first, SIGKILL after the launch's grace time.
 
 Where output goes:

@@ -17,6 +17,8 @@ use crate::{
     config::{Config, OWN_VARIABLES},
 };
 
+/// Where the first process of a replica listens for the word that its end is near.
+const EXIT_PORT: &str = "HOLDFAST_EXIT_PORT";
 /// Characters of the program's name in an error.
 const PROGRAM_CHARS: usize = 500;
 
@@ -50,13 +52,13 @@ pub struct Processes {
     pub failure: Option<StartError>,
 }
 
-/// Starts the program once for each local rank. Only to be called from the agent's main thread: the kernel kills a
+/// Starts the program once for each local rank; `exit_port` is where the first of them is told of its end. Only to be called from the agent's main thread: the kernel kills a
 /// process whose parent thread ends.
-pub fn start(config: &Config, launch: &Launch) -> Processes {
+pub fn start(config: &Config, launch: &Launch, exit_port: Option<u16>) -> Processes {
     let mut all = Processes { started: Vec::new(), sources: Vec::new(), failure: None };
     for local in 0..launch.local_world_size {
         let rank = launch.first_rank + local;
-        match start_one(config, launch, local) {
+        match start_one(config, launch, local, exit_port.filter(|_| local == 0)) {
             Ok((pid, source)) => {
                 all.started.push(Started { pid, rank });
                 all.sources.push(source);
@@ -71,7 +73,12 @@ pub fn start(config: &Config, launch: &Launch) -> Processes {
     all
 }
 
-fn start_one(config: &Config, launch: &Launch, local: u32) -> io::Result<(i32, Source)> {
+fn start_one(
+    config: &Config,
+    launch: &Launch,
+    local: u32,
+    exit_port: Option<u16>,
+) -> io::Result<(i32, Source)> {
     let rank = launch.first_rank + local;
     let (out, out_writer) = io::pipe()?;
     let (err, err_writer) = io::pipe()?;
@@ -79,6 +86,10 @@ fn start_one(config: &Config, launch: &Launch, local: u32) -> io::Result<(i32, S
     let mut command = Command::new(&config.program[0]);
     command.args(&config.program[1..]).stdin(Stdio::null()).stdout(out_writer).stderr(err_writer);
     set_environment(&mut command, config, launch, local);
+    match exit_port {
+        Some(port) => command.env(EXIT_PORT, port.to_string()),
+        None => command.env_remove(EXIT_PORT),
+    };
     tie_to_agent(&mut command);
     let child = command.spawn()?;
     Ok((child.id() as i32, source))

@@ -9,15 +9,18 @@ mod launch;
 mod lines;
 mod log;
 mod net;
+mod notify;
 mod outbox;
 mod outcome;
 mod pass;
 mod running;
+mod saving;
 mod scan;
 mod state;
 mod supervise;
 mod sync;
 mod telemetry;
+mod test_exit;
 mod tree;
 
 use std::process::ExitCode;
@@ -32,6 +35,14 @@ fn main() -> ExitCode {
             telemetry::start(false);
             return match install::into(&directory) {
                 Ok(_) => ExitCode::SUCCESS,
+                Err(why) => refuse(&why.into(), 1),
+            };
+        }
+        Command::TestExit(args) => {
+            telemetry::start(false);
+            return match runtime().map(|runtime| runtime.block_on(test_exit::run(&args))) {
+                Ok(true) => ExitCode::SUCCESS,
+                Ok(false) => ExitCode::FAILURE,
                 Err(why) => refuse(&why.into(), 1),
             };
         }
@@ -54,7 +65,11 @@ fn main() -> ExitCode {
 /// Runs on one thread, the main one: the kernel kills a process whose parent *thread* ends, so nothing may be started
 /// from a thread that can end before the agent.
 fn run(config: Config) -> anyhow::Result<u8> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(supervise::run(config))
+    runtime()?.block_on(supervise::run(config))
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
 fn refuse(why: &anyhow::Error, code: u8) -> ExitCode {

@@ -39,7 +39,7 @@ pub struct Claim(#[expect(dead_code, reason = "its name is taken as long as it i
 
 impl Claim {
     /// None where another agent has the port. The name is in the kernel only, so that it is gone with whoever took it.
-    fn take(port: u16) -> Option<Self> {
+    pub fn take(port: u16) -> Option<Self> {
         let name = SocketName::from_abstract_name(format!("holdfast-rendezvous-{port}")).ok()?;
         UnixListener::bind_addr(&name).ok().map(Self)
     }

@@ -99,6 +99,7 @@ impl Outbox {
                 ReportBody::Exited { evidence, .. } => evidence.clear(),
                 ReportBody::Progress { points } => points.clear(),
                 ReportBody::Checkpoint { event } => event.path = None,
+                ReportBody::Save { save } => (save.path, save.message) = (None, None),
                 ReportBody::StartFailed { text } | ReportBody::LogLost { text } => {
                     *text = text.chars().filter(char::is_ascii).take(REDUCED_CHARS).collect();
                 }

@@ -22,6 +22,7 @@ use crate::{
     launch::{self, Started},
     log::Place,
     outcome::Outcome,
+    saving::ExitPort,
     state::{LastLaunch, State},
     tree::{Reaped, Tree},
 };
@@ -57,6 +58,9 @@ pub struct Running {
     alive: Vec<Started>,
     capture: Capture,
     stop: Stop,
+    exit: Option<ExitPort>,
+    /// It was told that its end is near: how it ends now says nothing about its work.
+    told: bool,
     failed_at: Option<Instant>,
     news_at: Instant,
     outcome: Outcome,
@@ -72,13 +76,18 @@ impl Running {
         let ranks = launch.first_rank..launch.first_rank + launch.local_world_size;
         let (replica, repeat) = (config.replica.clone(), config.repeat.clone());
         let capture = Capture::start(Target { replica, ranks, place, repeat })?;
-        let all = launch::start(config, &launch);
+        let exit = launch.exit.and_then(|settings| {
+            ExitPort::take(settings).inspect_err(|why| tracing::error!("no port is free for Exit ckpt Notification: {why}")).ok()
+        });
+        let all = launch::start(config, &launch, exit.as_ref().map(|exit| exit.port));
         capture.read(all.sources);
         let mut running = Self {
             launch,
             alive: all.started,
             capture,
             stop: Stop::Not,
+            exit,
+            told: false,
             failed_at: None,
             news_at: now + NEWS_INTERVAL,
             outcome: Outcome::started(),
@@ -100,6 +109,23 @@ impl Running {
     /// The launch.
     pub fn number(&self) -> u32 {
         self.launch.number
+    }
+
+    /// Its program is to be told of its end, within this time at most; none where that is off or its end has begun.
+    pub fn saves_within(&self) -> Option<Duration> {
+        let within = self.launch.exit.map(|exit| Duration::from_secs(exit.max_wait_seconds.into()));
+        within.filter(|_| matches!(self.stop, Stop::Not) && self.leads())
+    }
+
+    /// Its program is told now, at this port.
+    pub fn tell_end(&mut self) -> Option<u16> {
+        self.told = true;
+        self.exit.as_ref().map(|exit| exit.port)
+    }
+
+    /// Its first process, which is told, lives.
+    pub fn leads(&self) -> bool {
+        self.alive.iter().any(|process| process.rank == self.launch.first_rank)
     }
 
     /// When a local process failed while others go on, and nobody has asked for the end yet.
@@ -160,7 +186,7 @@ impl Running {
     pub async fn ended(&mut self, pid: i32, exit: Exit, state: &State, now: Instant) {
         let Some(index) = self.alive.iter().position(|p| p.pid == pid) else { return };
         let rank = self.alive.swap_remove(index).rank;
-        let asked = !matches!(self.stop, Stop::Not);
+        let asked = self.told || !matches!(self.stop, Stop::Not);
         tracing::info!(
             "launch {} rank {rank}: {exit}{}",
             self.number(),

@@ -9,6 +9,7 @@ use std::{
 use anyhow::Context;
 use engine::{
     failure::{Exit, Phase, Signal},
+    record::ExitReason,
     sync::{Desired, Launch, PortOffer, ReportBody},
 };
 use tokio::{
@@ -20,8 +21,10 @@ use tokio::{
 use crate::{
     config::Config,
     net::{Claim, HeldPort},
+    notify::Answer,
     outcome::Outcome,
     running::Running,
+    saving::{Saving, deadline_of},
     state::{LastLaunch, State},
     sync::{Contact, Link},
     tree::{self, Reaped, Tree},
@@ -56,6 +59,7 @@ pub async fn run(config: Config) -> anyhow::Result<u8> {
         running: None,
         outcome: Outcome::NOTHING,
         ending: false,
+        saving: None,
         idle_since: Instant::now(),
         said_ready: false,
     };
@@ -119,6 +123,8 @@ struct Supervisor {
     outcome: Outcome,
     /// The agent itself was told to end.
     ending: bool,
+    /// The save before the end of the launch that runs, or ran last.
+    saving: Option<Saving>,
     /// Since when nothing runs.
     idle_since: Instant,
     /// The server knows that what it told to stop has stopped.
@@ -133,6 +139,8 @@ impl Supervisor {
                 return code;
             }
             let lonely = self.lonely_deadline();
+            let others = self.saving.as_ref().filter(|_| self.ending).map(Saving::others_until);
+            let others = others.filter(|until| *until > Instant::now());
             let urgent = tokio::select! {
                 _ = signals.child.recv() => false,
                 _ = signals.terminate.recv() => self.told_to_end(),
@@ -141,6 +149,8 @@ impl Supervisor {
                 _ = self.link.desired.changed() => false,
                 _ = self.link.contact.changed() => false,
                 () = until(lonely) => false,
+                () = until(others) => false,
+                answer = answer_of(self.saving.as_mut()) => self.take_answer(answer),
                 urgent = wait_for_launch(self.running.as_ref()) => urgent,
             };
             if let Some(running) = &mut self.running {
@@ -170,8 +180,13 @@ impl Supervisor {
 
     /// One step towards what is wanted; the exit code once that is to be gone.
     async fn converge(&mut self, reaped: Reaped) -> Option<u8> {
-        let desired = if self.ending { Some(Desired::Exit) } else { self.link.desired.borrow().clone() };
+        let wanted = self.link.desired.borrow().clone();
         let now = Instant::now();
+        self.begin_save(wanted.as_ref(), now);
+        self.follow_save(wanted.as_ref()).await;
+        let contact = *self.link.contact.borrow();
+        let holds = self.saving.as_ref().is_some_and(|saving| saving.holds(wanted.as_ref(), contact, now));
+        let desired = if self.ending && !(holds && self.running.is_some()) { Some(Desired::Exit) } else { wanted };
         let alone = self.lonely_deadline().is_some_and(|at| at <= now);
         let is_stopped = matches!(desired, Some(Desired::Stop { .. }));
         if let Some(running) = &mut self.running {
@@ -181,6 +196,9 @@ impl Supervisor {
             if !running.is_over(&self.tree, reaped, now) {
                 return None;
             }
+        }
+        if let Some(saving) = &mut self.saving {
+            saving.end_with_program(&self.state).await;
         }
         if let Some(running) = self.running.take() {
             self.outcome = running.finish(&self.state).await;
@@ -206,6 +224,42 @@ impl Supervisor {
         }
         self.say_ready(is_stopped);
         None
+    }
+
+    /// The program is told to save, once for each launch: because the server says so, or because the agent is to end.
+    fn begin_save(&mut self, wanted: Option<&Desired>, now: Instant) {
+        let Some(running) = &mut self.running else { return };
+        let number = running.number();
+        let is_told = self.saving.as_ref().is_some_and(|saving| saving.launch() == number);
+        let Some(within) = running.saves_within().filter(|_| !is_told) else { return };
+        let (why, deadline) = match wanted {
+            Some(Desired::Save { launch, notice }) if *launch == number => {
+                let deadline = deadline_of(*notice, self.link.server_now(), within);
+                ((notice.reason, self.ending), deadline)
+            }
+            Some(Desired::Exit | Desired::Stop { .. }) => return,
+            _ if self.ending => ((ExitReason::Preempted, true), now + within),
+            _ => return,
+        };
+        let port = running.tell_end();
+        self.saving = Some(Saving::begin(number, port, why, deadline, &self.config.task_id, &self.state));
+    }
+
+    /// A save ends with the process that was told, and where the server goes on without it.
+    async fn follow_save(&mut self, wanted: Option<&Desired>) {
+        let (Some(saving), Some(running)) = (&mut self.saving, &self.running) else { return };
+        if must_stop(running.number(), wanted) {
+            saving.give_up();
+        } else if !running.leads() {
+            saving.end_with_program(&self.state).await;
+        }
+    }
+
+    fn take_answer(&mut self, answer: Answer) -> bool {
+        if let Some(saving) = &mut self.saving {
+            saving.end(answer, &self.state);
+        }
+        false
     }
 
     /// What was told to stop has no process any more, and is ready for what comes next. Told once for each such order: the server may
@@ -275,6 +329,9 @@ impl Supervisor {
     /// When the agent acts without the server: ends the rest of a launch that is broken, or gives up waiting.
     fn lonely_deadline(&self) -> Option<Instant> {
         let Contact::Away(since) = *self.link.contact.borrow() else { return None };
+        if self.saving.as_ref().is_some_and(Saving::goes_on) {
+            return None;
+        }
         match &self.running {
             Some(running) => running.failed_at().map(|at| at.max(since) + ALONE_LIMIT),
             None => Some(self.idle_since.max(since) + self.config.offline_limit),
@@ -285,10 +342,17 @@ impl Supervisor {
 /// Whether the running launch is not what is wanted.
 fn must_stop(running: u32, desired: Option<&Desired>) -> bool {
     match desired {
-        None | Some(Desired::Wait) => false,
+        None | Some(Desired::Wait | Desired::Save { .. }) => false,
         Some(Desired::Run { launch }) => running < launch.number,
         Some(Desired::Stop { launch }) => running <= *launch,
         Some(Desired::Exit) => true,
+    }
+}
+
+async fn answer_of(saving: Option<&mut Saving>) -> Answer {
+    match saving {
+        Some(saving) => saving.answer().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -321,6 +385,7 @@ mod tests {
             first_rank: 0,
             local_world_size: 1,
             stop_grace_seconds: 1,
+            exit: None,
         };
         Desired::Run { launch }
     }

@@ -5,11 +5,17 @@ use std::{
     error::Error as _,
     hash::{BuildHasher, RandomState},
     io,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use engine::sync::{Desired, PortOffer, Report, SyncReply, SyncRequest, headers, limits::POLL_SECONDS};
+use engine::{
+    sync::{Desired, PortOffer, Report, SyncReply, SyncRequest, headers, limits::POLL_SECONDS},
+    time::Time,
+};
 use reqwest::StatusCode;
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tokio::{sync::watch, task::JoinHandle, time};
@@ -75,6 +81,8 @@ pub struct Link {
     pub desired: watch::Receiver<Option<Desired>>,
     /// Whether it answers.
     pub contact: watch::Receiver<Contact>,
+    /// By how many microseconds the server's clock is ahead.
+    ahead: Arc<AtomicI64>,
     lanes: [JoinHandle<()>; 2],
 }
 
@@ -92,10 +100,18 @@ impl Link {
         let client = Client::new(config, offer, is_current)?;
         let (desired, is_desired) = watch::channel(None);
         let (contact, is_contact) = watch::channel(Contact::Away(Instant::now()));
-        let poll = Poll { client: client.clone(), state: Arc::clone(state), desired, current, contact };
+        let ahead = Arc::new(AtomicI64::new(0));
+        let (state_too, ahead_too) = (Arc::clone(state), Arc::clone(&ahead));
+        let poll =
+            Poll { client: client.clone(), state: state_too, desired, current, contact, ahead: ahead_too };
         let push = Push { client, state: Arc::clone(state), met: is_desired.clone() };
         let lanes = [tokio::spawn(poll.run()), tokio::spawn(push.run())];
-        Ok(Self { desired: is_desired, contact: is_contact, lanes })
+        Ok(Self { desired: is_desired, contact: is_contact, ahead, lanes })
+    }
+
+    /// The time by the server's clock.
+    pub fn server_now(&self) -> Time {
+        Time(clock::now().micros().saturating_add(self.ahead.load(Ordering::Relaxed)))
     }
 }
 
@@ -115,6 +131,7 @@ struct Poll {
     /// What the server is told it said, in case it is started again.
     current: watch::Sender<Option<PortOffer>>,
     contact: watch::Sender<Contact>,
+    ahead: Arc<AtomicI64>,
 }
 
 impl Poll {
@@ -128,6 +145,10 @@ impl Poll {
                     failures.end();
                     self.contact.send_replace(Contact::Online);
                     self.state.acknowledge(reply.acknowledged);
+                    if let Some(now) = reply.now {
+                        let ahead = now.micros().saturating_sub(clock::now().micros());
+                        self.ahead.store(ahead, Ordering::Relaxed);
+                    }
                     let idle = reply.version == seen && asked_at.elapsed() < IDLE_PAUSE;
                     seen = reply.version;
                     self.want(reply.desired);
@@ -281,7 +302,7 @@ impl Client {
 }
 
 /// TLS with servers for which one of these authorities vouches.
-fn tls(authorities: RootCertStore) -> Result<ClientConfig, rustls::Error> {
+pub fn tls(authorities: RootCertStore) -> Result<ClientConfig, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(ring::default_provider().into());
     let versions = builder.with_safe_default_protocol_versions()?;
     Ok(versions.with_root_certificates(authorities).with_no_client_auth())

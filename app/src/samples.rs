@@ -406,6 +406,7 @@ pub fn job(chain: &ChainView) -> JobView {
             needs_attention: chain.state == State::Failed,
             stopped_by: (chain.state == State::Stopped).then(|| "user-1".to_owned()),
             kept: None,
+            saving_until: None,
         },
         original_state: chain.attempts.first().map_or(State::Queued, |a| a.attempt.state),
         latest_state: newest.map_or(State::Queued, |a| a.attempt.state),

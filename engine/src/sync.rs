@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     failure::{Evidence, Exit, Phase},
     ids::{ReplicaName, TaskId},
+    record::{ExitReason, SaveOutcome},
     time::Time,
 };
 
@@ -82,6 +83,9 @@ pub struct SyncReply {
     pub version: u64,
     /// What the server wants.
     pub desired: Desired,
+    /// The server's clock when it answered; none of servers of earlier versions.
+    #[serde(default)]
+    pub now: Option<Time>,
 }
 
 /// What the server wants a replica to do.
@@ -102,6 +106,32 @@ pub enum Desired {
     },
     /// The attempt is over: end everything and exit.
     Exit,
+    /// The processes of this launch are about to be ended: the program is told to save, once, and goes on until more is said. A launch
+    /// that does not run is not started.
+    Save {
+        /// The launch.
+        launch: u32,
+        /// What the program is told.
+        notice: ExitNotice,
+    },
+}
+
+/// Why the program shall save, and until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ExitNotice {
+    /// Why it is about to end.
+    pub reason: ExitReason,
+    /// When its time is over, by the server's clock. Counted from the first word of the end, whoever heard it.
+    pub deadline_at: Time,
+}
+
+/// Where a program listens for the word that it is about to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ExitSettings {
+    /// Program Listening Port; the agent takes the next free one where replicas share an address.
+    pub port: u16,
+    /// Maximum wait for the save, where only the agent was told of the end.
+    pub max_wait_seconds: u32,
 }
 
 /// One launch, the same for all replicas but for the ranks.
@@ -121,6 +151,9 @@ pub struct Launch {
     pub local_world_size: u32,
     /// Seconds between TERM and KILL when this launch is stopped.
     pub stop_grace_seconds: u32,
+    /// Exit ckpt Notification; none where it is off.
+    #[serde(default)]
+    pub exit: Option<ExitSettings>,
 }
 
 /// One piece of news from a replica.
@@ -150,7 +183,8 @@ impl Report {
             | ReportBody::StartFailed { .. }
             | ReportBody::Stopped
             | ReportBody::Phase { .. }
-            | ReportBody::LogLost { .. } => {}
+            | ReportBody::LogLost { .. }
+            | ReportBody::Save { .. } => {}
         }
         self
     }
@@ -206,6 +240,28 @@ pub enum ReportBody {
         /// Why, and how much.
         text: String,
     },
+    /// The program was told to save before its end, or has answered that.
+    Save {
+        /// How it stands.
+        save: SaveReport,
+    },
+}
+
+/// How the save before the end stands in one replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SaveReport {
+    /// Why it is about to end.
+    pub reason: ExitReason,
+    /// The agent itself was told to end, by the cluster or by hand; otherwise the server said so.
+    pub signalled: bool,
+    /// `saving` once the program is being told, then its end; the first end counts. Never `forced`.
+    pub outcome: SaveOutcome,
+    /// The step it saved.
+    pub step: Option<u64>,
+    /// Where.
+    pub path: Option<String>,
+    /// What the program, or the agent about it, says.
+    pub message: Option<String>,
 }
 
 /// The values a program printed at one step.

@@ -55,6 +55,13 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
+/// What is left of a time that is counted down: `at most 9 min left`; never less than there is.
+pub fn time_left(seconds: f64) -> String {
+    let seconds = seconds.max(0.0).ceil();
+    let whole = if seconds > 60.0 { (seconds / 60.0).ceil() * 60.0 } else { seconds };
+    format!("at most {} left", duration(whole))
+}
+
 /// The first character of a text that cannot be seen, so that two texts would look the same or one like another: controls, marks
 /// that turn the direction of writing, and all that Unicode calls default ignorable. Joiners and variation selectors shape the
 /// letter or sign before them in Persian, Indic scripts and emoji; there, and only after such a sign, they are seen.

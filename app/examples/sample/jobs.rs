@@ -78,6 +78,7 @@ fn of(index: usize, row: &Row) -> JobRow {
             latest_task_id: task(used + 1),
             attempts_total: used + 1,
             kept: None,
+            saving_until: None,
             budgets: Budgets {
                 task_restarts: Used { used, allowed },
                 in_place_restarts: Used { used: row.in_place, allowed: 3 },

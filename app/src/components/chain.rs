@@ -10,6 +10,7 @@ use leptos::prelude::*;
 
 use super::{
     badge::{Bare, StateBadge, Tag, Tone, TypeCode, of_state},
+    exit_save,
     icon::{Icon, Mark},
     incident::IncidentNo,
     pips::PipRow,
@@ -138,8 +139,7 @@ impl Context<'_> {
                 {(!view.launches.is_empty()).then(|| self.launches(view))}
                 {queue.map(why_queued)}
                 {a.exit_checkpoint.as_ref().map(|exit| {
-                    let step = exit.step.map(|step| format!(" at step {}", format::count(step))).unwrap_or_default();
-                    let text = format!("Exit notification ({}): {}{step}", exit.reason, exit.outcome.replace('_', " "));
+                    let text = format!("Exit ckpt: {}", exit_save::save_words(exit));
                     view! { <p class="mt-1.5 text-xs text-ink-3">{text}</p> }
                 })}
                 {hop}

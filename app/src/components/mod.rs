@@ -7,6 +7,7 @@ pub mod chain;
 pub mod chart;
 pub mod class;
 pub mod confirm;
+pub mod exit_save;
 pub mod failed;
 pub mod field;
 pub mod frame;

@@ -175,7 +175,11 @@ pub fn must_i_act(job: &JobView, chain: &ChainView) -> Answer {
         (State::Stopped, _) => answer("No", why_text()),
         (State::Failed, _) if summary.needs_attention => answer("Yes", why_text()),
         (State::Failed, _) => answer("No", format!("Marked as seen. {}", why_text()).trim().to_owned()),
-        (State::Stopping | State::Saving, _) => answer("No", "It is being stopped.".to_owned()),
+        (State::Saving, _) if summary.stopped_by.is_some() => {
+            answer("No", "It saves, and is stopped then.".to_owned())
+        }
+        (State::Saving, _) => answer("No", "It saves before its resources are taken.".to_owned()),
+        (State::Stopping, _) => answer("No", "It is being stopped.".to_owned()),
         (_, Some(Substate::Unknown)) => answer(
             "Perhaps",
             "The cluster or its agents cannot be reached, so the state is unknown.".to_owned(),

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{EndReason, incident::Gathering};
+use super::{EndReason, incident::Gathering, saving::Saving};
 use crate::{
     failure::{Exit, FailureType, Phase},
     ids::{JobId, NodeName, ReplicaName, TaskId},
     job::{JobKind, JobSpec},
     progress::{FIRST_STEP_LIMIT_SECONDS, History, LaunchProgress},
     record::{
-        AttemptCause, AttemptRecord, AttemptResult, LaunchCause, LaunchRecord, ProofVerdict, Queue, State,
+        AttemptCause, AttemptRecord, AttemptResult, ExitCheckpointRecord, LaunchCause, LaunchRecord,
+        ProofVerdict, Queue, State,
     },
     time::Time,
 };
@@ -48,6 +49,8 @@ pub(super) enum Stage {
     Running,
     /// An incident is open: everything is being stopped, evidence is gathered.
     Failing(Box<Gathering>),
+    /// It is told to save before what was to happen happens.
+    Saving(Box<Saving>),
     /// A person stopped it.
     Stopping,
     /// It is over, in this terminal state.
@@ -84,6 +87,9 @@ pub(super) struct Attempt {
     pub failure_type: Option<FailureType>,
     pub fault: Option<String>,
     pub result: Option<AttemptResult>,
+    /// The newest save before an end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_checkpoint: Option<ExitCheckpointRecord>,
     /// What the job had reached when the attempt began.
     pub reached_before: Option<u64>,
 }
@@ -254,6 +260,7 @@ impl Attempt {
             failure_type: None,
             fault: None,
             result: None,
+            exit_checkpoint: None,
             reached_before: history.reached,
         }
     }
@@ -326,7 +333,8 @@ impl Attempt {
             Stage::Starting => State::Starting,
             Stage::Running => State::Running,
             Stage::Failing(_) => State::Recovering,
-            Stage::Stopping => State::Stopping,
+            Stage::Saving(ref saving) if saving.goes_on() => State::Saving,
+            Stage::Saving(_) | Stage::Stopping => State::Stopping,
             Stage::Over(state) => state,
         }
     }
@@ -369,7 +377,7 @@ impl Attempt {
             in_place_restarts: self.in_place_used,
             hang_restarts: self.hang_used,
             queue: self.queue.clone(),
-            exit_checkpoint: None,
+            exit_checkpoint: self.exit_checkpoint.clone(),
         }
     }
 }

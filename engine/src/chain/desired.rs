@@ -8,7 +8,7 @@ use super::{
 use crate::{
     ids::{ReplicaName, TaskId},
     record::LaunchCause,
-    sync::{Desired, Launch, PortOffer},
+    sync::{Desired, ExitSettings, Launch, PortOffer},
 };
 
 pub(super) fn of(
@@ -30,6 +30,10 @@ pub(super) fn of(
         Stage::Failing(gathering) if gathering.last_words_until.is_none() => {
             Desired::Stop { launch: launch.number }
         }
+        Stage::Saving(saving) if saving.goes_on() => {
+            Desired::Save { launch: launch.number, notice: saving.notice() }
+        }
+        Stage::Saving(_) => Desired::Stop { launch: launch.number },
         Stage::Queued => Desired::Wait,
         Stage::Failing(_) | Stage::Starting | Stage::Running => {
             let offered = rendezvous.filter(|(_, offer)| offer.launch == launch.number);
@@ -43,6 +47,7 @@ pub(super) fn of(
                 };
             };
             let processes = chain.spec.processes_per_replica;
+            let exit = &chain.spec.fault_tolerance.exit_checkpoint;
             Desired::Run {
                 launch: Launch {
                     number: launch.number,
@@ -52,6 +57,9 @@ pub(super) fn of(
                     first_rank: (index as u32).saturating_mul(processes),
                     local_world_size: processes,
                     stop_grace_seconds: limits::STOP_GRACE_SECONDS,
+                    exit: exit
+                        .enabled
+                        .then_some(ExitSettings { port: exit.port, max_wait_seconds: exit.max_wait_seconds }),
                 },
             }
         }

@@ -23,6 +23,7 @@ mod judge;
 mod observe;
 mod person;
 mod report;
+mod saving;
 mod settle;
 mod summary;
 #[cfg(test)]
@@ -90,6 +91,11 @@ pub mod limits {
     /// While an attempt waits for the same reason, other words of it are told no more often than this, seconds: a queue's words name
     /// numbers that change with every other job.
     pub const WAIT_TOLD_SECONDS: u64 = 600;
+    /// How long after the end of a save's time a replica's word about it may come, seconds: its agent counts the same time, and the word
+    /// takes a moment. A pod has as much left (the grace of a launch and 10).
+    pub const SAVE_WORD_SECONDS: u64 = 3;
+    /// Replicas that are named where a save did not go well.
+    pub const SAVES_TOLD: usize = 4;
     /// Exits kept for a verdict.
     pub const EXITS: usize = 1024;
     /// Lines of evidence kept for a verdict.

@@ -5,13 +5,16 @@ use super::{
     attempt::{Ended, Presence, Stage},
     incident::Sign,
     limits,
+    saving::Then,
     turn::{Turn, bounded},
 };
 use crate::{
     failure::Exit,
     ids::{ReplicaName, TaskId},
     policy::Refusal,
-    record::{AttemptResult, EventKind, EventReason, ProofVerdict, Queue, QueueReason, State},
+    record::{
+        AttemptResult, EventKind, EventReason, ExitReason, ProofVerdict, Queue, QueueReason, State,
+    },
     time::Time,
     words,
 };
@@ -179,11 +182,16 @@ impl Turn {
             Stage::Queued | Stage::Stopping | Stage::Over(_) => {}
             Stage::Failing(gathering) if gathering.judged.is_some() => self.lose_all(text),
             // Whatever was seen of it is no failure (R14).
-            Stage::Starting | Stage::Running | Stage::Failing(_) => self.requeue(text),
+            Stage::Starting | Stage::Running | Stage::Failing(_) | Stage::Saving(_) => {
+                let then = Then::Requeue { text: bounded(text) };
+                if !self.save_first(ExitReason::Preempted, then) {
+                    self.requeue(text);
+                }
+            }
         }
     }
 
-    fn requeue(&mut self, text: &str) {
+    pub fn requeue(&mut self, text: &str) {
         self.end_launch();
         self.flush_launch();
         let chain = &mut self.chain;
@@ -264,6 +272,7 @@ impl Turn {
                 self.touch_attempt();
             }
         }
+        self.save_rest();
         self.take_signs(self.now, signs);
     }
 
@@ -305,6 +314,7 @@ impl Turn {
                 gathering.window_ends = gathering.window_ends.max(until);
                 gathering.stop_ends = gathering.stop_ends.max(until);
             }
+            Stage::Saving(saving) => saving.given_up_at = saving.given_up_at.max(until),
             Stage::Queued | Stage::Running | Stage::Stopping | Stage::Over(_) => {}
         }
         // It may never have been asked to end by itself.

@@ -3,9 +3,10 @@
 use super::{
     Course, Intent, Request,
     attempt::{Presence, Stage},
+    saving::Then,
     turn::Turn,
 };
-use crate::record::{AttemptCause, AttemptResult, EventKind, EventReason};
+use crate::record::{AttemptCause, AttemptResult, EventKind, EventReason, ExitReason};
 
 impl Turn {
     pub fn take_request(&mut self, request: &Request, by: &str) {
@@ -31,7 +32,7 @@ impl Turn {
             let text = if force { "Asked to stop at once." } else { "Asked to stop." };
             self.tell(EventReason::StopRequested, by, text);
         }
-        self.halt(force, by);
+        self.halt(force, by, ExitReason::Stopped);
     }
 
     fn delete(&mut self, force: bool, by: &str) {
@@ -45,15 +46,22 @@ impl Turn {
         if self.chain.course.has_ended() {
             self.remove(force);
         } else {
-            self.halt(force, by);
+            self.halt(force, by, ExitReason::Deleted);
         }
     }
 
-    /// Ends whatever goes on, towards [`Course::Stopping`].
-    fn halt(&mut self, force: bool, by: &str) {
+    /// Ends whatever goes on, towards [`Course::Stopping`]; what can save does that first.
+    fn halt(&mut self, force: bool, by: &str, reason: ExitReason) {
         self.refuse_for_stop(by);
+        if force {
+            self.skip_save(reason);
+        } else if self.save_first(reason, Then::Stop) {
+            self.chain.course = Course::Stopping;
+            self.touch_attempt();
+            return self.close_incident();
+        }
         match self.chain.attempt.stage {
-            Stage::Queued | Stage::Starting | Stage::Running | Stage::Failing(_) => {
+            Stage::Queued | Stage::Starting | Stage::Running | Stage::Failing(_) | Stage::Saving(_) => {
                 self.chain.attempt.stage = Stage::Stopping;
                 self.chain.attempt.queue = None;
                 self.end_launch();

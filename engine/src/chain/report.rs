@@ -62,6 +62,7 @@ impl Turn {
                 });
             }
             ReportBody::Phase { phase } => self.chain.attempt.launch.phase = *phase,
+            ReportBody::Save { save } => self.take_save(index, at, save),
             ReportBody::LogLost { text } => {
                 let text = format!("{name}: {}", bounded(text));
                 self.event(EventKind::Warning, "holdfast", &text);
@@ -74,6 +75,9 @@ impl Turn {
         let replica = &mut self.chain.attempt.replicas[index];
         let lost = replica.run.started && !replica.run.stopped;
         replica.ready = true;
+        if lost && matches!(self.chain.attempt.stage, Stage::Saving(_)) {
+            self.chain.attempt.replicas[index].run.stopped = true;
+        }
         let failing = matches!(self.chain.attempt.stage, Stage::Failing(_));
         if !failing && !self.chain.attempt.is_wanted() {
             return;
@@ -94,7 +98,7 @@ impl Turn {
     /// Its processes run, or did before another replica told of the failure.
     fn take_started(&mut self, index: usize, at: Time) {
         let is_wanted = self.chain.attempt.is_wanted();
-        if !is_wanted && !matches!(self.chain.attempt.stage, Stage::Failing(_)) {
+        if !is_wanted && !matches!(self.chain.attempt.stage, Stage::Failing(_) | Stage::Saving(_)) {
             return;
         }
         if is_wanted {
@@ -171,7 +175,7 @@ impl Turn {
         speaks
     }
 
-    fn take_checkpoint(&mut self, event: &CheckpointEvent) {
+    pub fn take_checkpoint(&mut self, event: &CheckpointEvent) {
         let chain = &mut self.chain;
         let news = chain.attempt.launch.progress.take_checkpoint(&mut chain.history, event);
         let path = event.path.as_deref().map(bounded).map(|path| format!(" ({path})")).unwrap_or_default();

@@ -4,7 +4,7 @@ use super::{
     Chain, Course, EndReason, Intent,
     attempt::{self, Presence, Stage},
     incident::Sign,
-    limits,
+    limits, saving,
     summary::hindered_due,
     turn::Turn,
 };
@@ -20,6 +20,7 @@ use crate::{
 impl Turn {
     /// Goes as far as is possible now.
     pub fn settle(&mut self) {
+        self.settle_saving();
         self.settle_attempt();
         self.settle_incident();
         self.settle_removal();
@@ -121,7 +122,7 @@ impl Turn {
         }
     }
 
-    fn succeed(&mut self) {
+    pub fn succeed(&mut self) {
         self.close_attempt(State::Succeeded, AttemptResult::Succeeded);
         if let Some(ended_at) = self.chain.attempt.ended_at {
             self.chain.meter.revise(Use::Nothing, ended_at, self.now);
@@ -205,7 +206,7 @@ fn where_to_look(spec: &JobSpec) -> &'static str {
 /// The next time at which something happens without news.
 pub(super) fn wake_at(chain: &Chain) -> Option<Time> {
     let attempt = &chain.attempt;
-    let mut due: Vec<Option<Time>> = vec![start_due(chain), hindered_due(chain)];
+    let mut due: Vec<Option<Time>> = vec![start_due(chain), hindered_due(chain), saving::due(attempt)];
     if let Stage::Failing(gathering) = &attempt.stage {
         due.push(gathering.last_words_until);
         let judged = gathering.judged.is_some();

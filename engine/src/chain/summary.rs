@@ -20,6 +20,7 @@ pub(super) fn state(chain: &Chain) -> State {
     let attempt = &chain.attempt;
     match &chain.course {
         Course::Ended { state, .. } | Course::Forgetting { state } => *state,
+        Course::Stopping if attempt.state() == State::Saving => State::Saving,
         Course::Stopping => State::Stopping,
         Course::Next { cause: AttemptCause::Failure, .. } => State::Recovering,
         Course::Next { .. } => State::Queued,
@@ -55,7 +56,9 @@ fn silent_since(chain: &Chain) -> Option<Time> {
     match chain.attempt.stage {
         // Agents that are heard tell more than the cluster.
         Stage::Starting | Stage::Running => chain.attempt.silent_since(),
-        Stage::Queued | Stage::Failing(_) | Stage::Stopping | Stage::Over(_) => chain.cluster_silent,
+        Stage::Queued | Stage::Failing(_) | Stage::Saving(_) | Stage::Stopping | Stage::Over(_) => {
+            chain.cluster_silent
+        }
     }
 }
 
@@ -87,7 +90,7 @@ pub(super) fn spends(chain: &Chain) -> Use {
         Stage::Failing(_) | Stage::Stopping => Use::Stalled,
         Stage::Over(_) => Use::Nothing,
         // Steps are made by all: a replica that has not said yet that it started has.
-        Stage::Starting | Stage::Running => match chain.attempt.launch.progress.last_step() {
+        Stage::Starting | Stage::Running | Stage::Saving(_) => match chain.attempt.launch.progress.last_step() {
             None => Use::Starting,
             Some(last) if Some(last) < chain.history.reached => Use::Redone,
             Some(_) => Use::Kept,
@@ -138,8 +141,18 @@ pub(super) fn of(chain: &Chain, now: Time) -> Summary {
             Presence::Removing { kept, .. } => kept.clone(),
             Presence::Ordered | Presence::Exists { .. } | Presence::Gone => None,
         },
+        saving_until: saving_until(chain),
     }
 }
+
+/// Until when a program that saves before its end may do so.
+fn saving_until(chain: &Chain) -> Option<Time> {
+    match &chain.attempt.stage {
+        Stage::Saving(saving) if saving.goes_on() => Some(saving.deadline_at),
+        _ => None,
+    }
+}
+
 
 /// Why no restart follows, or would follow.
 fn why_not(chain: &Chain) -> Option<WhyNot> {
@@ -200,7 +213,8 @@ fn tail(chain: &Chain, state: State, now: Time) -> String {
                 }
             }
         },
-        State::Saving | State::Stopping | State::Stopped => match &chain.intent {
+        State::Saving => saving_until(chain).map(|until| words::time_left(until.seconds_since(now))).unwrap_or_default(),
+        State::Stopping | State::Stopped => match &chain.intent {
             Intent::Run => String::new(),
             Intent::Stop { by } | Intent::Delete { by, .. } => format!("by {by}"),
         },

@@ -7,7 +7,9 @@ use super::*;
 use crate::{
     failure::{Evidence, FailureType, Phase, Role},
     job::{FaultTolerance, JobDraft, Site},
-    record::{Action, AttemptRecord, Budget, EventRecord, IncidentRecord, LaunchRecord, Substate},
+    record::{
+        Action, AttemptRecord, Budget, EventRecord, IncidentRecord, LaunchRecord, SaveOutcome, Substate,
+    },
     sync::{CheckpointEvent, Point, ReportBody},
 };
 
@@ -149,9 +151,15 @@ impl World {
         if chain.intent != Intent::Run {
             for index in 0..chain.attempt.replicas.len() {
                 let desired = self.desired(index);
-                assert!(matches!(desired, Desired::Exit), "nothing runs after stop: {desired:?}");
+                let saves = summary.state == State::Saving && matches!(desired, Desired::Save { .. });
+                assert!(saves || desired == Desired::Exit, "nothing runs after stop: {desired:?}");
             }
         }
+        let save = chain.attempt.exit_checkpoint.as_ref();
+        let is_saving = matches!(&chain.attempt.stage, attempt::Stage::Saving(saving) if saving.goes_on());
+        assert_eq!(is_saving, save.is_some_and(|save| save.outcome == SaveOutcome::Saving), "{save:?}");
+        assert!(save.is_none() || chain.spec.fault_tolerance.exit_checkpoint.enabled);
+        assert_eq!(summary.state == State::Saving, is_saving);
         assert!(chain.past.len() <= limits::PAST_FAILURES);
         let ledger = summary.ledger;
         let held = ledger.kept + ledger.stalled + ledger.starting + ledger.redone;

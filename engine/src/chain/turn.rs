@@ -256,7 +256,7 @@ impl Turn {
     /// that is known, until the first sign of a failure, whichever of the two is told first.
     pub fn follow_use(&mut self, before: Milestones) {
         let until = match &self.chain.attempt.stage {
-            Stage::Starting | Stage::Running => self.now,
+            Stage::Starting | Stage::Running | Stage::Saving(_) => self.now,
             Stage::Failing(gathering) => gathering.sign_at,
             Stage::Queued | Stage::Stopping | Stage::Over(_) => return,
         };

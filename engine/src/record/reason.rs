@@ -41,13 +41,19 @@ pub enum EventReason {
     StopRequested,
     /// A person asked to delete.
     DeleteRequested,
+    /// The program is told to save before its end.
+    SaveAsked,
+    /// It says that it has.
+    Saved,
+    /// It has not, or nobody knows.
+    NotSaved,
 }
 
 impl EventReason {
     /// The kind of such an entry.
     pub const fn kind(self) -> EventKind {
         match self {
-            Self::AttemptSubmitted | Self::AttemptSucceeded => EventKind::State,
+            Self::AttemptSubmitted | Self::AttemptSucceeded | Self::SaveAsked => EventKind::State,
             Self::AttemptRefused | Self::Preempted => EventKind::Scheduling,
             Self::Incident => EventKind::Incident,
             Self::RestartInPlace
@@ -55,8 +61,8 @@ impl EventReason {
             | Self::FailFast
             | Self::BudgetUsed
             | Self::AutoFailoverOff => EventKind::Decision,
-            Self::Killed => EventKind::Warning,
-            Self::StartedFresh | Self::Resumed | Self::NotResumed => EventKind::Progress,
+            Self::Killed | Self::NotSaved => EventKind::Warning,
+            Self::StartedFresh | Self::Resumed | Self::NotResumed | Self::Saved => EventKind::Progress,
             Self::StopRequested | Self::DeleteRequested => EventKind::Person,
         }
     }

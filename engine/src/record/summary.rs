@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{State, Substate};
-use crate::{failure::FailureType, ids::TaskId, job::Mode};
+use crate::{failure::FailureType, ids::TaskId, job::Mode, time::Time};
 
 /// The head of the Fault Tolerance Detail: everything about the job as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,6 +44,9 @@ pub struct Summary {
     pub stopped_by: Option<String>,
     /// What keeps the newest attempt on the cluster though it is over or stopped, and what to do about it.
     pub kept: Option<String>,
+    /// Until when the program may save before it ends; none while it is not saving.
+    #[serde(default)]
+    pub saving_until: Option<Time>,
 }
 
 /// The three counters that are never mixed. In-place budgets are the latest attempt's.

@@ -73,6 +73,11 @@ fn check_report(
         ReportBody::StartFailed { text } | ReportBody::LogLost { text } if text.len() > TEXT_BYTES => {
             Err(refuse(format!("report {n}: the text has more than {TEXT_BYTES} bytes")))
         }
+        ReportBody::Save { save }
+            if [&save.path, &save.message].into_iter().flatten().any(|text| text.len() > TEXT_BYTES) =>
+        {
+            Err(refuse(format!("report {n}: a text has more than {TEXT_BYTES} bytes")))
+        }
         ReportBody::Checkpoint { event }
             if event.path.as_ref().is_some_and(|path| path.len() > TEXT_BYTES) =>
         {

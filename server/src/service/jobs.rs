@@ -72,7 +72,11 @@ pub(super) fn what_may(summary: &Summary, missing: Option<&str>) -> JobMay {
     let ended = summary.state.is_terminal();
     JobMay {
         stop: match summary.state {
-            State::Stopping | State::Saving => Some("It is being stopped already.".to_owned()),
+            State::Stopping => Some("It is being stopped already.".to_owned()),
+            // One that saves because it is preempted can still be stopped for good.
+            State::Saving if summary.stopped_by.is_some() => {
+                Some("It is being stopped already, and saves first.".to_owned())
+            }
             _ if ended => Some("It has ended, so there is nothing to stop.".to_owned()),
             _ => None,
         },

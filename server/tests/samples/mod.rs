@@ -133,6 +133,7 @@ fn summary(n: u32) -> Summary {
         latest_task_id: task_id(n, 1),
         attempts_total: 1,
         kept: None,
+        saving_until: None,
         budgets: Budgets {
             task_restarts: Used::default(),
             in_place_restarts: Used::default(),

@@ -11,4 +11,5 @@ mod clusters;
 mod crashes;
 mod ddp;
 mod recovery;
+mod saving;
 mod stopping;

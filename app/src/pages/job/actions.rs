@@ -50,9 +50,17 @@ pub fn Actions(
             </form>
         }
     });
+    let at_once = (job.summary.state == State::Saving && job.summary.stopped_by.is_some()).then(|| {
+        view! {
+            <form method="post" action=paths::stop(id)>
+                <input type="hidden" name="force" value="true" />
+                <Submit title="Does not wait for the save; what is not in a checkpoint is lost">"Stop at once"</Submit>
+            </form>
+        }
+    });
     view! {
         <div class="ml-auto flex flex-wrap items-center gap-2 max-sm:ml-0 max-sm:w-full">
-            {acknowledge}
+            {acknowledge} {at_once}
             <Confirm
                 verb="Resubmit"
                 title=format!("Resubmit as attempt {}?", number + 1)

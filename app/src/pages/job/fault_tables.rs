@@ -142,7 +142,8 @@ fn row(chain: &ChainView, view: &AttemptView, next: Option<&AttemptView>) -> Any
                     None => quiet(match a.state {
                         State::Queued => "queued",
                         State::Starting => "starts",
-                        State::Stopping | State::Saving => "stops",
+                        State::Saving => "saves",
+                        State::Stopping => "stops",
                         _ => "runs",
                     }),
                 }}

@@ -32,6 +32,7 @@ use self::{actions::Actions, data::provide_job};
 use crate::{
     components::{
         badge::{JobBadges, StateBadge, Tone, kind_name, mode_name},
+        exit_save::Countdown,
         failed::FailedPage,
         icon::Mark,
         live_mark::LiveMark,
@@ -126,7 +127,12 @@ fn Head(job: JobView, path: Memo<String>) -> impl IntoView {
         <div class="flex min-h-8 flex-wrap items-center gap-x-3 gap-y-2">
             <h1 class="min-w-0 wrap-anywhere">{job.name.clone()}</h1>
             <JobBadges state=summary.state substate=summary.substate large=true />
-            <span class="text-ink-3">{summary.tail.clone()}</span>
+            <span class="text-ink-3">
+                {match summary.saving_until {
+                    Some(until) => view! { <Countdown until now=job.now /> }.into_any(),
+                    None => summary.tail.clone().into_any(),
+                }}
+            </span>
             <Actions job=job.clone() />
         </div>
         <ul class="mt-2 flex flex-wrap items-center gap-x-5 gap-y-1.5 text-ink-2 [&>li]:inline-flex [&>li]:flex-wrap [&>li]:items-center [&>li]:gap-1.5">

@@ -2,7 +2,7 @@
 
 use engine::{
     job::Mode,
-    record::{AttemptCause, State, Substate},
+    record::{AttemptCause, AttemptRecord, State, Substate},
     time::Time,
 };
 use leptos::prelude::*;
@@ -15,6 +15,7 @@ use crate::{
     components::{
         badge::{StateBadge, Tag, TypeCode, of_state},
         class,
+        exit_save::{Countdown, save_words},
         failed::FailedPart,
         log_view::tail_line,
         node_names::node_names,
@@ -133,7 +134,13 @@ fn Outcome(job: JobView, chain: ChainView) -> impl IntoView {
     view! {
         <Notice tone mark>
             <p>
-                <b>{format!("{word}: {}. ", job.summary.tail.trim_end_matches('.'))}</b>
+                <b>
+                    {format!("{word}: ")}
+                    {match job.summary.saving_until {
+                        Some(until) => view! { <Countdown until now=job.now /> }.into_any(),
+                        None => job.summary.tail.trim_end_matches('.').to_owned().into_any(),
+                    }} ". "
+                </b>
                 {words}
                 " "
                 <a href=paths::fault_tolerance(&job.job_id)>"See the retry chain"</a>
@@ -159,6 +166,9 @@ pub fn outcome_words(job: &JobView, chain: &ChainView) -> String {
         ));
     }
     said.extend(story::hindrance(chain).map(|(_, text)| text));
+    if summary.state == State::Saving {
+        said.push("It was told to save, and ends then.".to_owned());
+    }
     if summary.state == State::Failed {
         let fault = chain.attempts.last().and_then(|newest| newest.attempt.fault.as_ref());
         said.extend(fault.map(|fault| format!("What failed: {}.", fault.trim_end_matches('.'))));
@@ -348,6 +358,7 @@ fn Facts(job: JobView, chain: ChainView, number: u32) -> impl IntoView {
                 {(!a.nodes.is_empty()).then(|| view! { <dt>"Nodes"</dt> <dd>{node_names(&a.nodes)}</dd> })}
                 {(!avoids.is_empty()).then(|| view! { <dt>"Avoids"</dt> <dd>{avoids.join(", ")}</dd> })}
                 {resumed_from(view).map(|(term, text)| view! { <dt>{term}</dt> <dd>{text}</dd> })}
+                {exit_save(&job, a).map(|text| view! { <dt>"Exit ckpt"</dt> <dd>{text}</dd> })}
                 <dt>"Task restarts"</dt>
                 <dd>
                     <Pips used=chain.budgets.task_restarts left=true />
@@ -368,6 +379,18 @@ fn Facts(job: JobView, chain: ChainView, number: u32) -> impl IntoView {
         </section>
     }
     .into_any()
+}
+
+/// How the save before the end went, or that there will be one.
+fn exit_save(job: &JobView, attempt: &AttemptRecord) -> Option<String> {
+    if let Some(save) = &attempt.exit_checkpoint {
+        return Some(save_words(save));
+    }
+    let settings = &job.spec.fault_tolerance.exit_checkpoint;
+    let is_to_come = settings.enabled && !attempt.state.is_terminal();
+    is_to_come.then(|| {
+        format!("told to save before it ends: port {}, up to {} s", settings.port, settings.max_wait_seconds)
+    })
 }
 
 /// What began an attempt.

@@ -213,6 +213,7 @@ mod tests {
                 needs_attention: false,
                 stopped_by: None,
                 kept: None,
+                saving_until: None,
             },
         }
     }

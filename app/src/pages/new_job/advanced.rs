@@ -62,9 +62,8 @@ pub fn Advanced(form: FormState) -> impl IntoView {
                         <div class="col-span-full grid gap-2 text-xs text-ink-3">
                             <p>
                                 "The program answers " <code>"/v1/preempt/notify"</code> " and " <code>"/v1/preempt/status"</code>
-                                ". A power loss cannot be announced: periodic checkpoints stay necessary."
+                                " on that port; "<code>"examples/holdfast_exit.py"</code>" does. A power loss cannot be announced: periodic checkpoints stay necessary."
                             </p>
-                            <p>{NOT_YET}</p>
                         </div>
                     </Switch>
                 </div>

@@ -5,5 +5,6 @@ mod people;
 mod random;
 mod ray;
 mod recovery;
+mod saving;
 mod suspended;
 mod watching;

@@ -4,8 +4,8 @@
 use crate::{
     chain::{testing::*, *},
     failure::{FailureType, Phase},
-    record::{NodeCounts, QueueReason},
-    sync::{CheckpointEvent, Point, ReportBody},
+    record::{ExitReason, NodeCounts, QueueReason, SaveOutcome},
+    sync::{CheckpointEvent, Point, ReportBody, SaveReport},
 };
 
 /// A small generator (xorshift64*), so that a history is its seed.
@@ -36,6 +36,8 @@ fn random_spec(dice: &mut Dice) -> JobSpec {
         _ => full(replicas, dice.roll(4) as u32),
     };
     spec.processes_per_replica = 1 + dice.roll(2) as u32;
+    spec.fault_tolerance.exit_checkpoint.enabled = dice.chance(50);
+    spec.fault_tolerance.exit_checkpoint.max_wait_seconds = dice.pick(&[1, 20, 600]);
     spec.fault_tolerance.policy.max_in_place_restarts = dice.roll(3) as u32;
     if dice.chance(30) {
         spec.fault_tolerance.policy.policy_type = "on_any_failure".to_owned();
@@ -47,7 +49,24 @@ fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
     let processes = world.chain.spec.processes_per_replica;
     let step = dice.roll(60);
     let phase = dice.pick(&[Phase::Starting, Phase::Training, Phase::Saving]);
-    match dice.roll(14) {
+    match dice.roll(16) {
+        14 | 15 => ReportBody::Save {
+            save: SaveReport {
+                reason: dice.pick(&[ExitReason::Preempted, ExitReason::Stopped]),
+                signalled: dice.chance(30),
+                outcome: dice.pick(&[
+                    SaveOutcome::Saving,
+                    SaveOutcome::Saved,
+                    SaveOutcome::Failed,
+                    SaveOutcome::TimedOut,
+                    SaveOutcome::NoAnswer,
+                    SaveOutcome::Forced,
+                ]),
+                step: dice.chance(50).then_some(step),
+                path: None,
+                message: dice.chance(30).then(|| "it broke".to_owned()),
+            },
+        },
         0 | 1 => ReportBody::Ready,
         2..=4 => ReportBody::Started,
         5 => ReportBody::Stopped,
@@ -231,6 +250,17 @@ fn agents(world: &mut World) {
                     world.report(index, done);
                 }
             }
+            Desired::Save { notice, .. } => {
+                let save = SaveReport {
+                    reason: notice.reason,
+                    signalled: false,
+                    outcome: SaveOutcome::Saved,
+                    step: None,
+                    path: None,
+                    message: None,
+                };
+                world.report(index, ReportBody::Save { save });
+            }
             Desired::Exit => {}
         }
     }
@@ -287,7 +317,7 @@ fn whatever_happens_in_whatever_order_the_invariants_hold() {
         }
     }
     // The histories reach what they are meant to test.
-    for state in ["Succeeded", "Failed", "Stopped", "Running", "Recovering"] {
+    for state in ["Succeeded", "Failed", "Stopped", "Running", "Recovering", "Saving"] {
         assert!(ends.keys().any(|end| end.starts_with(state)), "{state} in {ends:?}");
     }
     assert!(ends.keys().any(|end| end.ends_with("in place 1")), "{ends:?}");

@@ -122,6 +122,9 @@ fn said(reason: EventReason) -> (&'static str, bool) {
         EventReason::NotResumed => ("NotResumed", true),
         EventReason::StopRequested => ("StopRequested", false),
         EventReason::DeleteRequested => ("DeleteRequested", false),
+        EventReason::SaveAsked => ("SaveAsked", false),
+        EventReason::Saved => ("Saved", false),
+        EventReason::NotSaved => ("NotSaved", true),
     }
 }
 

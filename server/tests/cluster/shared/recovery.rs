@@ -8,7 +8,7 @@ use tokio::{
 
 use crate::{
     harness::World,
-    jobs::{incidents, steps_of},
+    jobs::{incidents, last_step, steps_of},
 };
 
 #[tokio::test]
@@ -100,6 +100,53 @@ async fn a_drained_pod_is_resubmitted_and_costs_nothing() {
     assert_eq!(chain["attempts_total"], 2, "{chain:#}");
     assert_eq!(chain["budgets"]["task_restarts"]["used"], 0, "{chain:#}");
     assert_eq!(chain["attempts"][1]["cause"], "preemption", "{chain:#}");
+    world.until_nothing_is_left().await;
+}
+
+/// What lets a job of these tests save before its end; it saves seldom by itself.
+fn saver(world: &World) -> serde_json::Value {
+    let program = world.shared.join("train.py");
+    json!({
+        "command": ["python3", program, "--steps", "400", "--step-seconds", "0.1", "--save-every", "1000"],
+        "fault_tolerance": {
+            "auto_failover": true, "max_task_restarts": 1, "policy": { "enabled": true },
+            "exit_checkpoint": { "enabled": true, "max_wait_seconds": 120 },
+        },
+    })
+}
+
+#[tokio::test]
+async fn a_drained_pod_saves_with_its_peer_and_the_next_attempt_loads_that_step() {
+    let Some(world) = World::start("drain-save").await else { return };
+    let job = world.train("saver", 400, &[], saver(&world)).await;
+    world.until(&job, "training", |chain| last_step(chain) >= Some(5)).await;
+    // The worker: the rank that writes the checkpoint is told by the server.
+    let pod = world.get("pods", "{.items[1].metadata.name}");
+    let grace = world.get("pods", "{.items[1].spec.terminationGracePeriodSeconds}");
+    assert_eq!(grace, "140", "the wait, and what the agent needs to end");
+    let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": pod, "namespace": "test-drain-save" } });
+    let file = world.shared.join("eviction-save.json");
+    std::fs::write(&file, eviction.to_string()).unwrap();
+    let path = format!("/api/v1/namespaces/test-drain-save/pods/{pod}/eviction");
+    world.kubectl(&["create", "--raw", &path, "-f", file.to_str().unwrap()]);
+    let chain = world
+        .until(&job, "resumed", |chain| {
+            chain["attempts"][1]["launches"][0]["proof"]["checkpoint"]["step"].is_u64()
+        })
+        .await;
+    let save = &chain["attempts"][0]["exit_checkpoint"];
+    assert_eq!((&save["reason"], &save["outcome"]), (&json!("preempted"), &json!("saved")), "{save:#}");
+    let checkpoint = &chain["attempts"][1]["launches"][0]["proof"]["checkpoint"];
+    assert_eq!((&checkpoint["step"], &checkpoint["expected"]), (&save["step"], &save["step"]), "{chain:#}");
+    assert_eq!(chain["budgets"]["task_restarts"]["used"], 0, "{chain:#}");
+    assert_eq!(chain["attempts"][1]["cause"], "preemption", "{chain:#}");
+
+    // And a stop waits for it too.
+    world.until(&job, "training again", |chain| chain["state"] == "running").await;
+    world.post(&format!("/jobs/{job}/stop"), &json!({})).await;
+    let chain = world.until_state(&job, "stopped").await;
+    let save = &chain["attempts"][1]["exit_checkpoint"];
+    assert_eq!((&save["reason"], &save["outcome"]), (&json!("stopped"), &json!("saved")), "{save:#}");
     world.until_nothing_is_left().await;
 }
 

@@ -24,6 +24,8 @@ const NOTIFY_LIMIT: Duration = Duration::from_secs(30);
 const STATUS_LIMIT: Duration = Duration::from_secs(5);
 /// A port that was open and is closed for so long stays closed.
 const CLOSED_LIMIT: Duration = Duration::from_secs(5);
+/// A process that broke a connection by its death is seen to be dead within this time.
+const END_LIMIT: Duration = Duration::from_secs(1);
 /// Longest answer that is read, bytes. One of the contract has a few hundred.
 const ANSWER_BYTES: usize = 64 * 1024;
 /// First pause between two questions; it grows by half up to [`LONGEST_PAUSE`].
@@ -91,6 +93,8 @@ enum Trouble {
     Closed,
     /// Nothing came, or not all of it.
     Silent(String),
+    /// The connection broke.
+    Broken(String),
     /// What came is wrong.
     Wrong(String),
 }
@@ -108,6 +112,11 @@ pub async fn tell(port: u16, word: &Word, deadline: Instant, taken: impl FnOnce(
             return Answer::of(SaveOutcome::NoAnswer, format!("nobody listens on port {port}"));
         }
         Err(Trouble::Silent(why)) => return Answer::of(SaveOutcome::NoAnswer, why),
+        Err(Trouble::Broken(why)) => {
+            // A program that dies of it breaks the connection first, and its end says more.
+            sleep(END_LIMIT).await;
+            return Answer::of(SaveOutcome::NoAnswer, why);
+        }
         Err(Trouble::Wrong(why)) => return Answer::of(SaveOutcome::WrongAnswer, why),
     }
     program.wait(deadline).await
@@ -167,7 +176,7 @@ impl Program {
                     }
                 }
                 // What it said before is still the last word.
-                Err(Trouble::Silent(why)) => last = last.map_err(|_| why),
+                Err(Trouble::Silent(why) | Trouble::Broken(why)) => last = last.map_err(|_| why),
             }
             sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
@@ -240,7 +249,7 @@ async fn within<T>(
     match timeout(limit, call).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(why)) if why.is_connect() => Err(Trouble::Closed),
-        Ok(Err(why)) => Err(Trouble::Silent(format!("{path} was not answered: {}", root(&why)))),
+        Ok(Err(why)) => Err(Trouble::Broken(format!("{path} was not answered: {}", root(&why)))),
         Err(_) => Err(Trouble::Silent(format!("{path} was not answered within {} s", limit.as_secs_f32().ceil()))),
     }
 }

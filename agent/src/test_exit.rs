@@ -89,7 +89,7 @@ mod tests {
                 "ok      saved at step 7, /c",
                 "ok      it took 42.0 s",
                 "WARNING the grace period of 30 s is shorter than 80 s, the wait for the save and 20 s to end: it may be killed while it saves",
-                "WARNING the save took 42.0 of 60 s: a busy disk may make it too slow",
+                "WARNING the save took 42.0 s of 60 s: a busy disk may make it too slow",
             ]
         );
         let args = TestExitArgs { grace: None, ..args };

@@ -130,6 +130,16 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_saves_before_it_is_stopped_can_be_stopped_at_once() {
+        let mut job = samples::job(&samples::running());
+        job.summary.state = State::Saving;
+        assert!(!html(job.clone()).contains("Stop at once"), "nobody stops it, it is preempted");
+        job.summary.stopped_by = Some("user-1".to_owned());
+        let html = html(job);
+        assert!(html.contains("Stop at once") && html.contains("type=\"hidden\" name=\"force\""), "{html}");
+    }
+
+    #[test]
     fn deleting_says_what_is_left_behind_where_the_cluster_is_not_configured() {
         let mut job = samples::job(&samples::running());
         assert!(html(job.clone()).contains("It is stopped, then forgotten"));

@@ -158,10 +158,12 @@ fn reply(request: &SyncRequest) -> SyncReply {
         first_rank: 0,
         local_world_size: 1,
         stop_grace_seconds: 5,
+        checks: None,
     };
     SyncReply {
         acknowledged: request.reports.last().map_or(0, |report| report.sequence),
         version: if is_over { 2 } else { 1 },
         desired: if is_over { Desired::Exit } else { Desired::Run { launch } },
+        now: None,
     }
 }

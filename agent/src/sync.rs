@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use engine::sync::{Desired, PortOffer, Report, SyncReply, SyncRequest, headers, limits::POLL_SECONDS};
+use engine::{
+    sync::{Desired, PortOffer, Report, SyncReply, SyncRequest, headers, limits::POLL_SECONDS},
+    time::Time,
+};
 use reqwest::StatusCode;
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tokio::{sync::watch, task::JoinHandle, time};
@@ -75,6 +78,8 @@ pub struct Link {
     pub desired: watch::Receiver<Option<Desired>>,
     /// Whether it answers.
     pub contact: watch::Receiver<Contact>,
+    /// How far its clock was ahead of this machine's when it last answered, microseconds.
+    pub clock_off: watch::Receiver<Option<i64>>,
     lanes: [JoinHandle<()>; 2],
 }
 
@@ -92,10 +97,12 @@ impl Link {
         let client = Client::new(config, offer, is_current)?;
         let (desired, is_desired) = watch::channel(None);
         let (contact, is_contact) = watch::channel(Contact::Away(Instant::now()));
-        let poll = Poll { client: client.clone(), state: Arc::clone(state), desired, current, contact };
+        let (clock_off, is_off) = watch::channel(None);
+        let poll =
+            Poll { client: client.clone(), state: Arc::clone(state), desired, current, contact, clock_off };
         let push = Push { client, state: Arc::clone(state), met: is_desired.clone() };
         let lanes = [tokio::spawn(poll.run()), tokio::spawn(push.run())];
-        Ok(Self { desired: is_desired, contact: is_contact, lanes })
+        Ok(Self { desired: is_desired, contact: is_contact, clock_off: is_off, lanes })
     }
 }
 
@@ -115,6 +122,7 @@ struct Poll {
     /// What the server is told it said, in case it is started again.
     current: watch::Sender<Option<PortOffer>>,
     contact: watch::Sender<Contact>,
+    clock_off: watch::Sender<Option<i64>>,
 }
 
 impl Poll {
@@ -128,6 +136,9 @@ impl Poll {
                     failures.end();
                     self.contact.send_replace(Contact::Online);
                     self.state.acknowledge(reply.acknowledged);
+                    // What the answer took to come makes it seem a little less.
+                    let off = |now: Time| now.micros().saturating_sub(clock::now().micros());
+                    self.clock_off.send_replace(reply.now.map(off));
                     let idle = reply.version == seen && asked_at.elapsed() < IDLE_PAUSE;
                     seen = reply.version;
                     self.want(reply.desired);

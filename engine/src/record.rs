@@ -1,12 +1,14 @@
 //! What is kept about a chain: attempts, launches, incidents, decisions, events. These are the shapes of
 //! `GET /api/v1/jobs/{id}/chain`; a record replaces the one with the same key.
 
+mod checks;
 mod reason;
 mod summary;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    checks::{CheckFailure, CheckSummary, ChecksState, LaunchChecks},
     reason::EventReason,
     summary::{Budgets, Diagnostics, Ledger, Summary, Used, WhyNot},
 };
@@ -334,6 +336,9 @@ pub struct LaunchRecord {
     pub steps: Option<StepRange>,
     /// Whether training resumed.
     pub proof: Proof,
+    /// The health checks before it; none where it was started without any.
+    #[serde(default)]
+    pub health_checks: Option<LaunchChecks>,
 }
 
 /// Steps of a launch.

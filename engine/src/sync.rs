@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    checks::{CheckFinding, CheckOrder},
     failure::{Evidence, Exit, Phase},
     ids::{ReplicaName, TaskId},
     time::Time,
@@ -82,6 +83,9 @@ pub struct SyncReply {
     pub version: u64,
     /// What the server wants.
     pub desired: Desired,
+    /// The server's clock when it answered, so that a replica can tell how far its own is off; none from an older server.
+    #[serde(default)]
+    pub now: Option<Time>,
 }
 
 /// What the server wants a replica to do.
@@ -121,6 +125,10 @@ pub struct Launch {
     pub local_world_size: u32,
     /// Seconds between TERM and KILL when this launch is stopped.
     pub stop_grace_seconds: u32,
+    /// Health checks to be made first: while this is there the agent starts no process, and tells what it found. An agent that does not
+    /// know it starts at once, which counts as checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<CheckOrder>,
 }
 
 /// One piece of news from a replica.
@@ -150,7 +158,8 @@ impl Report {
             | ReportBody::StartFailed { .. }
             | ReportBody::Stopped
             | ReportBody::Phase { .. }
-            | ReportBody::LogLost { .. } => {}
+            | ReportBody::LogLost { .. }
+            | ReportBody::Checked { .. } => {}
         }
         self
     }
@@ -205,6 +214,11 @@ pub enum ReportBody {
     LogLost {
         /// Why, and how much.
         text: String,
+    },
+    /// The health checks of the launch are done here.
+    Checked {
+        /// One for each check that was asked for.
+        findings: Vec<CheckFinding>,
     },
 }
 

@@ -22,6 +22,7 @@ use axum::{
 use engine::{
     failure::Exit,
     sync::{self, Desired, Launch, PortOffer, Report, ReportBody, SyncReply, SyncRequest, limits},
+    time::Time,
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -61,6 +62,8 @@ pub struct Knowledge {
     pub answered: u64,
     pub rejected: u64,
     pub gone: bool,
+    /// The server's clock, where it tells.
+    pub now: Option<Time>,
 }
 
 type Shared = Arc<watch::Sender<Knowledge>>;
@@ -94,6 +97,7 @@ impl Server {
             answered: 0,
             rejected: 0,
             gone: false,
+            now: None,
         });
         let address_file = dir.path().join("address");
         let server = Self { known: Arc::new(known), address_file, tls, serving: Mutex::new(None), dir };
@@ -191,6 +195,7 @@ impl Server {
             first_rank: 0,
             local_world_size: 1,
             stop_grace_seconds: 20,
+            checks: None,
         };
         change(&mut launch);
         self.want(Desired::Run { launch: launch.clone() });
@@ -286,7 +291,8 @@ async fn answer(
     let _ = tokio::time::timeout(Duration::from_secs(limits::POLL_SECONDS), held).await;
     let reply = {
         let k = known.borrow();
-        SyncReply { acknowledged: k.acknowledged, version: k.version, desired: k.desired.clone() }
+        let now = k.now;
+        SyncReply { acknowledged: k.acknowledged, version: k.version, desired: k.desired.clone(), now }
     };
     known.send_modify(|k| k.answered += 1);
     Json(reply).into_response()

@@ -3,6 +3,7 @@
 use super::{
     Chain,
     attempt::{Presence, Stage},
+    checks::Checks,
     limits,
 };
 use crate::{
@@ -52,6 +53,7 @@ pub(super) fn of(
                     first_rank: (index as u32).saturating_mul(processes),
                     local_world_size: processes,
                     stop_grace_seconds: limits::STOP_GRACE_SECONDS,
+                    checks: launch.checks.as_ref().filter(|checks| checks.is_pending()).map(Checks::order),
                 },
             }
         }

@@ -112,7 +112,8 @@ impl Hub {
         let deadline = tokio::time::sleep(hold);
         tokio::pin!(deadline);
         loop {
-            let reply = reply(&chain.borrow_and_update(), &request, &rendezvous.borrow_and_update());
+            let now = self.clock.now();
+            let reply = reply(&chain.borrow_and_update(), &request, &rendezvous.borrow_and_update(), now);
             if has_news || reply.version != request.seen {
                 return Ok(reply);
             }
@@ -125,7 +126,7 @@ impl Hub {
                 changed = rendezvous.changed() => if changed.is_err() {
                     return Err(SyncError::NotNow(anyhow::anyhow!("the attempt is no longer known here")));
                 },
-                () = &mut deadline => return Ok(reply),
+                () = &mut deadline => return Ok(SyncReply { now: Some(self.clock.now()), ..reply }),
                 () = self.shutdown.cancelled() => return Err(SyncError::NotNow(anyhow::anyhow!("the server is stopping"))),
             }
         }
@@ -335,7 +336,7 @@ impl Rendezvous {
 }
 
 /// What a replica shall do, and a version of that which changes with it.
-fn reply(chain: &Chain, request: &SyncRequest, rendezvous: &Rendezvous) -> SyncReply {
+fn reply(chain: &Chain, request: &SyncRequest, rendezvous: &Rendezvous, now: Time) -> SyncReply {
     let launch = chain.launch_number();
     let offer = rendezvous
         .ports
@@ -347,6 +348,7 @@ fn reply(chain: &Chain, request: &SyncRequest, rendezvous: &Rendezvous) -> SyncR
         acknowledged: chain.acknowledged(&request.task_id, &request.replica),
         version: version(&desired),
         desired,
+        now: Some(now),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::{
     chain::{testing::*, *},
+    checks::{Check, CheckOutcome},
     failure::{FailureType, Phase},
     record::{NodeCounts, QueueReason},
     sync::{CheckpointEvent, Point, ReportBody},
@@ -35,6 +36,7 @@ fn random_spec(dice: &mut Dice) -> JobSpec {
         1 => basic(replicas, dice.roll(4) as u32),
         _ => full(replicas, dice.roll(4) as u32),
     };
+    spec.fault_tolerance.health_checks.enabled = dice.chance(50);
     spec.processes_per_replica = 1 + dice.roll(2) as u32;
     spec.fault_tolerance.policy.max_in_place_restarts = dice.roll(3) as u32;
     if dice.chance(30) {
@@ -47,7 +49,11 @@ fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
     let processes = world.chain.spec.processes_per_replica;
     let step = dice.roll(60);
     let phase = dice.pick(&[Phase::Starting, Phase::Training, Phase::Saving]);
-    match dice.roll(14) {
+    match dice.roll(16) {
+        14 | 15 => {
+            let outcome = dice.pick(&[CheckOutcome::Passed, CheckOutcome::Passed, CheckOutcome::Failed]);
+            ReportBody::Checked { findings: vec![super::checks::finding(dice.pick(&Check::ALL), outcome)] }
+        }
         0 | 1 => ReportBody::Ready,
         2..=4 => ReportBody::Started,
         5 => ReportBody::Stopped,

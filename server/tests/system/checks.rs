@@ -123,7 +123,7 @@ async fn a_server_that_is_killed_while_replicas_check_goes_on_when_it_is_back() 
 #[tokio::test]
 async fn a_stop_ends_checks_that_hang() {
     let world = World::start().await;
-    let job = world.create(&with_command("stopped", "trap '' TERM; sleep 1000")).await;
+    let job = world.create(&with_command("stopped", "trap '' TERM; sleep 1000; true")).await;
     world.until_checking(2).await;
     let (status, _) = world.post(&format!("/api/v1/jobs/{job}/stop"), &json!({})).await;
     assert_eq!(status, 202);

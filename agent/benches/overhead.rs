@@ -159,6 +159,7 @@ fn reply(request: &SyncRequest) -> SyncReply {
         local_world_size: 1,
         stop_grace_seconds: 5,
         exit: None,
+        checks: None,
     };
     SyncReply {
         acknowledged: request.reports.last().map_or(0, |report| report.sequence),

@@ -9,7 +9,7 @@ use rustls::{
     pki_types::{CertificateDer, pem, pem::PemObject},
 };
 
-use crate::{pass::Repeat, test_exit::TestExitArgs};
+use crate::{checks::preflight::PreflightArgs, pass::Repeat, test_exit::TestExitArgs};
 
 /// Environment variables with this beginning are the agent's own; the program never sees them.
 pub const OWN_VARIABLES: &str = "HOLDFAST_AGENT_";
@@ -31,6 +31,8 @@ pub enum Command {
     /// Start PROGRAM when the server says so, watch it, restart it, report it
     #[command(after_long_help = MANUAL)]
     Run(Box<RunArgs>),
+    /// Make the health checks here and now, and say what they find; exit code 1 if something is wrong
+    Preflight(PreflightArgs),
     /// Copy this program into DIRECTORY, for images that do not hold it
     Install {
         /// Where to, a directory that is there
@@ -54,6 +56,7 @@ What it does:
   Asks the server what this replica shall do and converges: starts PROGRAM once for each local rank, reports exits in
   the same instant with the lines that explain them, restarts in place, and ends everything it started, daemonised
   children included, before it says so. When the server is away training goes on and reports are kept.
+  Where the job has health checks they are made before the first start, in a process of their own (see preflight).
 
 What PROGRAM sees:
   The agent's environment without HOLDFAST_AGENT_*, and for each launch RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE,
@@ -140,6 +143,11 @@ pub struct RunArgs {
     #[arg(long, env = "HOLDFAST_AGENT_NO_RANKS")]
     no_ranks: bool,
 
+    /// No health check may take longer than this; each has a limit of its own besides
+    #[arg(long, env = "HOLDFAST_AGENT_CHECK_LIMIT_SECONDS", value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(1..=600))]
+    check_limit_seconds: Option<u64>,
+
     /// Write the agent's own log as JSON
     #[arg(long, env = "HOLDFAST_AGENT_LOG_JSON")]
     pub log_json: bool,
@@ -224,6 +232,8 @@ pub struct Config {
     pub repeat: Repeat,
     /// The program is told its rank.
     pub ranks: bool,
+    /// The longest any health check may take.
+    pub check_limit: Option<Duration>,
     /// Program and arguments; at least one.
     pub program: Vec<OsString>,
 }
@@ -322,6 +332,7 @@ impl Config {
             offline_limit: Duration::from_secs(args.offline_limit_seconds),
             repeat: Repeat { stdout: args.pass_through, file: args.pass_through_file },
             ranks: !args.no_ranks,
+            check_limit: args.check_limit_seconds.map(Duration::from_secs),
             program: args.program,
         })
     }

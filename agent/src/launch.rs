@@ -90,12 +90,13 @@ fn start_one(
         Some(port) => command.env(EXIT_PORT, port.to_string()),
         None => command.env_remove(EXIT_PORT),
     };
-    tie_to_agent(&mut command);
+    tie_to_parent(&mut command);
     let child = command.spawn()?;
     Ok((child.id() as i32, source))
 }
 
-fn set_environment(command: &mut Command, config: &Config, launch: &Launch, local: u32) {
+/// The environment of the program: the agent's own without what is only the agent's, and what a launch adds.
+pub fn set_environment(command: &mut Command, config: &Config, launch: &Launch, local: u32) {
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(OWN_VARIABLES.as_bytes()) {
             command.env_remove(name);
@@ -118,15 +119,15 @@ fn set_environment(command: &mut Command, config: &Config, launch: &Launch, loca
         .env("MASTER_PORT", launch.master_port.to_string());
 }
 
-/// The process gets a session of its own, and dies with the agent.
+/// The process gets a session of its own, and dies with this one.
 #[expect(unsafe_code, reason = "what a child does between fork and exec can be said in no other way")]
-fn tie_to_agent(command: &mut Command) {
-    let agent = Pid::this();
+pub fn tie_to_parent(command: &mut Command) {
+    let parent = Pid::this();
     let prepare = move || {
         setsid()?;
         prctl::set_pdeathsig(Signal::SIGKILL)?;
-        // The agent may have ended before the line above.
-        if getppid() == agent { Ok(()) } else { Err(io::Error::from(io::ErrorKind::BrokenPipe)) }
+        // It may have ended before the line above.
+        if getppid() == parent { Ok(()) } else { Err(io::Error::from(io::ErrorKind::BrokenPipe)) }
     };
     // SAFETY: between fork and exec only system calls are made; nothing allocates or locks.
     unsafe { command.pre_exec(prepare) };

@@ -1,6 +1,7 @@
 //! `holdfast-agent`: supervises the training processes of one replica.
 
 mod capture;
+mod checks;
 mod clock;
 mod config;
 mod findings;
@@ -31,6 +32,7 @@ use config::{Cli, Command, Config};
 fn main() -> ExitCode {
     let args = match Cli::parse().command {
         Command::Run(args) => *args,
+        Command::Preflight(args) => return checks::preflight::run(&args),
         Command::Install { directory } => {
             telemetry::start(false);
             return match install::into(&directory) {

@@ -103,6 +103,13 @@ impl Outbox {
                 ReportBody::StartFailed { text } | ReportBody::LogLost { text } => {
                     *text = text.chars().filter(char::is_ascii).take(REDUCED_CHARS).collect();
                 }
+                ReportBody::Checked { findings } => {
+                    for finding in findings {
+                        finding.text =
+                            finding.text.chars().filter(char::is_ascii).take(REDUCED_CHARS).collect();
+                        finding.measures.clear();
+                    }
+                }
                 ReportBody::Ready | ReportBody::Started | ReportBody::Stopped | ReportBody::Phase { .. } => {}
             }
         }

@@ -254,7 +254,7 @@ impl Running {
 }
 
 /// Sends a signal to everything below the agent; says to whom.
-fn send(tree: &Tree, signal: Signal) -> Vec<i32> {
+pub fn send(tree: &Tree, signal: Signal) -> Vec<i32> {
     match tree.living() {
         Ok(pids) => {
             for pid in &pids {

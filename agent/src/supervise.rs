@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::Context;
 use engine::{
+    checks::CheckFinding,
     failure::{Exit, Phase, Signal},
     record::ExitReason,
     sync::{Desired, Launch, PortOffer, ReportBody},
@@ -19,11 +20,12 @@ use tokio::{
 };
 
 use crate::{
+    checks::{Checking, Clearing},
     config::Config,
     net::{Claim, HeldPort},
     notify::Answer,
     outcome::Outcome,
-    running::Running,
+    running::{self, Running},
     saving::{Saving, deadline_of},
     state::{LastLaunch, State},
     sync::{Contact, Link},
@@ -56,6 +58,9 @@ pub async fn run(config: Config) -> anyhow::Result<u8> {
         offer,
         held: None,
         claim: None,
+        checking: None,
+        checked: None,
+        clearing: None,
         running: None,
         outcome: Outcome::NOTHING,
         ending: false,
@@ -118,6 +123,12 @@ struct Supervisor {
     held: Option<HeldPort>,
     /// Keeps the port of the launch that runs from other agents.
     claim: Option<Claim>,
+    /// The health checks of the launch that is to come.
+    checking: Option<Checking>,
+    /// The newest launch whose checks were reported.
+    checked: Option<u32>,
+    /// Until nothing that checks started is left.
+    clearing: Option<Clearing>,
     running: Option<Running>,
     /// Of the newest launch that is over.
     outcome: Outcome,
@@ -141,6 +152,8 @@ impl Supervisor {
             let lonely = self.lonely_deadline();
             let others = self.saving.as_ref().filter(|_| self.ending).map(Saving::others_until);
             let others = others.filter(|until| *until > Instant::now());
+            let clear = self.clearing.and_then(|clearing| clearing.next);
+            let mut found = None;
             let urgent = tokio::select! {
                 _ = signals.child.recv() => false,
                 _ = signals.terminate.recv() => self.told_to_end(),
@@ -151,8 +164,16 @@ impl Supervisor {
                 () = until(lonely) => false,
                 () = until(others) => false,
                 answer = answer_of(self.saving.as_mut()) => self.take_answer(answer),
+                () = until(clear) => false,
+                findings = wait_for_checks(self.checking.as_mut()) => {
+                    found = Some(findings);
+                    false
+                }
                 urgent = wait_for_launch(self.running.as_ref()) => urgent,
             };
+            if let Some(findings) = found {
+                self.tell_checks(findings);
+            }
             if let Some(running) = &mut self.running {
                 let now = Instant::now();
                 if urgent {
@@ -205,8 +226,9 @@ impl Supervisor {
             self.idle_since = Instant::now();
             self.offer_port();
         }
+        self.give_up_checks(desired.as_ref());
         match desired {
-            Some(Desired::Run { launch }) if self.is_new(launch.number) => self.start(launch),
+            Some(Desired::Run { launch }) if self.is_new(launch.number) => self.begin(launch, reaped),
             Some(Desired::Stop { launch }) if self.is_new(launch) => {
                 self.state.report(launch, ReportBody::Stopped);
                 self.state.remember(LastLaunch { number: launch, running: Vec::new(), stopped: true });
@@ -269,6 +291,68 @@ impl Supervisor {
             self.state.report(self.next(), ReportBody::Ready);
         }
         self.said_ready = is_stopped;
+    }
+
+    /// Checks first, where that is asked for; starts the launch otherwise.
+    fn begin(&mut self, launch: Launch, reaped: Reaped) {
+        let is_told = self.checked == Some(launch.number);
+        match &launch.checks {
+            Some(_) if is_told || self.checking.is_some() => {}
+            Some(order) => {
+                let clock_off = *self.link.clock_off.borrow();
+                self.checking = Some(Checking::start(&launch, order, &self.config, clock_off));
+            }
+            None if self.is_clear(reaped) => self.start(launch),
+            None => {}
+        }
+    }
+
+    /// The checks are done: nothing of them is to be left.
+    fn tell_checks(&mut self, findings: Vec<CheckFinding>) {
+        let Some(checking) = self.checking.take() else { return };
+        for finding in findings.iter().filter(|finding| finding.outcome.is_bad()) {
+            tracing::error!("health check {}: {}", finding.check.label(), finding.text);
+        }
+        self.checked = Some(checking.launch);
+        self.state.report(checking.launch, ReportBody::Checked { findings });
+        self.clear_checks();
+    }
+
+    /// Ends checks that nobody waits for any more.
+    fn give_up_checks(&mut self, desired: Option<&Desired>) {
+        let Some(checking) = &self.checking else { return };
+        let go_on = match desired {
+            None | Some(Desired::Wait) => true,
+            Some(Desired::Run { launch }) => launch.number == checking.launch && launch.checks.is_some(),
+            Some(Desired::Stop { launch }) => *launch < checking.launch,
+            Some(Desired::Exit) => false,
+        };
+        if !go_on {
+            self.checking = None;
+            self.clear_checks();
+        }
+    }
+
+    fn clear_checks(&mut self) {
+        running::send(&self.tree, nix::sys::signal::Signal::SIGKILL);
+        self.clearing = Some(Clearing::begin(Instant::now()));
+    }
+
+    /// Whether nothing of the checks is left beside which the launch would start.
+    fn is_clear(&mut self, reaped: Reaped) -> bool {
+        let Some(clearing) = &mut self.clearing else { return true };
+        if !self.tree.is_empty(reaped).unwrap_or(false) {
+            running::send(&self.tree, nix::sys::signal::Signal::SIGKILL);
+            if clearing.wait(Instant::now()) {
+                return false;
+            }
+            let left = self.tree.disown();
+            tracing::warn!(
+                "processes {left:?} of the health checks wait inside the kernel and are left behind"
+            );
+        }
+        self.clearing = None;
+        true
     }
 
     fn start(&mut self, launch: Launch) {
@@ -363,6 +447,14 @@ async fn until(at: Option<Instant>) {
     }
 }
 
+/// Waits for what the health checks find.
+async fn wait_for_checks(checking: Option<&mut Checking>) -> Vec<CheckFinding> {
+    match checking {
+        Some(checking) => checking.found().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Waits until the running launch needs something; true if its output has urgent news.
 async fn wait_for_launch(running: Option<&Running>) -> bool {
     let Some(running) = running else { return std::future::pending().await };
@@ -386,6 +478,7 @@ mod tests {
             local_world_size: 1,
             stop_grace_seconds: 1,
             exit: None,
+            checks: None,
         };
         Desired::Run { launch }
     }

@@ -7,7 +7,6 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -81,8 +80,8 @@ pub struct Link {
     pub desired: watch::Receiver<Option<Desired>>,
     /// Whether it answers.
     pub contact: watch::Receiver<Contact>,
-    /// By how many microseconds the server's clock is ahead.
-    ahead: Arc<AtomicI64>,
+    /// How far its clock was ahead of this machine's when it last answered, microseconds.
+    pub clock_off: watch::Receiver<Option<i64>>,
     lanes: [JoinHandle<()>; 2],
 }
 
@@ -100,18 +99,17 @@ impl Link {
         let client = Client::new(config, offer, is_current)?;
         let (desired, is_desired) = watch::channel(None);
         let (contact, is_contact) = watch::channel(Contact::Away(Instant::now()));
-        let ahead = Arc::new(AtomicI64::new(0));
-        let (state_too, ahead_too) = (Arc::clone(state), Arc::clone(&ahead));
+        let (clock_off, is_off) = watch::channel(None);
         let poll =
-            Poll { client: client.clone(), state: state_too, desired, current, contact, ahead: ahead_too };
+            Poll { client: client.clone(), state: Arc::clone(state), desired, current, contact, clock_off };
         let push = Push { client, state: Arc::clone(state), met: is_desired.clone() };
         let lanes = [tokio::spawn(poll.run()), tokio::spawn(push.run())];
-        Ok(Self { desired: is_desired, contact: is_contact, ahead, lanes })
+        Ok(Self { desired: is_desired, contact: is_contact, clock_off: is_off, lanes })
     }
 
-    /// The time by the server's clock.
+    /// The time by the server's clock; this machine's where the server has not told it.
     pub fn server_now(&self) -> Time {
-        Time(clock::now().micros().saturating_add(self.ahead.load(Ordering::Relaxed)))
+        Time(clock::now().micros().saturating_add(self.clock_off.borrow().unwrap_or(0)))
     }
 }
 
@@ -131,7 +129,7 @@ struct Poll {
     /// What the server is told it said, in case it is started again.
     current: watch::Sender<Option<PortOffer>>,
     contact: watch::Sender<Contact>,
-    ahead: Arc<AtomicI64>,
+    clock_off: watch::Sender<Option<i64>>,
 }
 
 impl Poll {
@@ -145,10 +143,9 @@ impl Poll {
                     failures.end();
                     self.contact.send_replace(Contact::Online);
                     self.state.acknowledge(reply.acknowledged);
-                    if let Some(now) = reply.now {
-                        let ahead = now.micros().saturating_sub(clock::now().micros());
-                        self.ahead.store(ahead, Ordering::Relaxed);
-                    }
+                    // What the answer took to come makes it seem a little less.
+                    let off = |now: Time| now.micros().saturating_sub(clock::now().micros());
+                    self.clock_off.send_replace(reply.now.map(off));
                     let idle = reply.version == seen && asked_at.elapsed() < IDLE_PAUSE;
                     seen = reply.version;
                     self.want(reply.desired);

@@ -71,6 +71,15 @@ impl Tree {
         Ok(ours.into_iter().filter(|p| all.get(&p.pid).is_some_and(|s| !s.zombie)).map(|p| p.pid).collect())
     }
 
+    /// Leaves whatever lives now alone from here on; says what that is.
+    pub fn disown(&mut self) -> Vec<i32> {
+        let all = all_processes().unwrap_or_default();
+        let left = below(self.agent, &all, &self.foreign);
+        let pids = left.iter().map(|process| process.pid).collect();
+        self.foreign.extend(left);
+        pids
+    }
+
     /// Whether no process is left, given what the last [`reap`] said.
     pub fn is_empty(&self, reaped: Reaped) -> io::Result<bool> {
         Ok(reaped == Reaped::NoChild || (!self.foreign.is_empty() && self.living()?.is_empty()))
@@ -89,7 +98,8 @@ pub fn reap() -> Reaped {
     }
 }
 
-fn exit_of(status: ExitStatus) -> Exit {
+/// How a process ended, as the engine writes it.
+pub fn exit_of(status: ExitStatus) -> Exit {
     match status.signal().and_then(|n| u8::try_from(n).ok()) {
         Some(signal) => Exit::Signal(Signal(signal)),
         // A shell that passes on a death by signal says 128 + n.

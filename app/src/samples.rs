@@ -93,6 +93,7 @@ pub fn launch(number: u32, from: Option<i64>, to: Option<i64>) -> LaunchRecord {
             new_checkpoint: Default::default(),
             verdict: ProofVerdict::Pending,
         },
+        health_checks: None,
     }
 }
 

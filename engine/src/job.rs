@@ -365,7 +365,7 @@ pub enum ClusterKind {
 pub const BUILT_IN_POLICIES: [&str; 2] = ["exit_code_and_message", "on_any_failure"];
 
 impl Default for FaultTolerance {
-    /// Switches off and the published prefilled values beside them.
+    /// Switches off, but for the health checks, and the published prefilled values beside them.
     fn default() -> Self {
         Self {
             auto_failover: false,
@@ -384,7 +384,7 @@ impl Default for FaultTolerance {
             },
             exit_checkpoint: ExitCheckpoint { enabled: false, port: 9000, max_wait_seconds: 600 },
             health_checks: HealthChecks {
-                enabled: false,
+                enabled: true,
                 checks: HEALTH_CHECKS.map(str::to_owned).to_vec(),
                 command: None,
             },

@@ -7,6 +7,7 @@
 //! The one entry is [`chain::advance`].
 
 pub mod chain;
+pub mod checks;
 pub mod classify;
 pub mod failure;
 pub mod ids;

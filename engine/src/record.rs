@@ -1,6 +1,7 @@
 //! What is kept about a chain: attempts, launches, incidents, decisions, events. These are the shapes of
 //! `GET /api/v1/jobs/{id}/chain`; a record replaces the one with the same key.
 
+mod checks;
 mod exit;
 mod reason;
 mod summary;
@@ -8,6 +9,7 @@ mod summary;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    checks::{CheckFailure, CheckSummary, ChecksState, LaunchChecks},
     exit::{ExitCheckpointRecord, ExitReason, SaveOutcome},
     reason::EventReason,
     summary::{Budgets, Diagnostics, Ledger, Summary, Used, WhyNot},
@@ -318,6 +320,9 @@ pub struct LaunchRecord {
     pub steps: Option<StepRange>,
     /// Whether training resumed.
     pub proof: Proof,
+    /// The health checks before it; none where it was started without any.
+    #[serde(default)]
+    pub health_checks: Option<LaunchChecks>,
 }
 
 /// Steps of a launch.

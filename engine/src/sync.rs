@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    checks::{CheckFinding, CheckOrder},
     failure::{Evidence, Exit, Phase},
     ids::{ReplicaName, TaskId},
     record::{ExitReason, SaveOutcome},
@@ -84,6 +85,7 @@ pub struct SyncReply {
     /// What the server wants.
     pub desired: Desired,
     /// The server's clock when it answered; none of servers of earlier versions.
+    /// The server's clock when it answered, so that a replica can tell how far its own is off; none from an older server.
     #[serde(default)]
     pub now: Option<Time>,
 }
@@ -154,6 +156,10 @@ pub struct Launch {
     /// Exit ckpt Notification; none where it is off.
     #[serde(default)]
     pub exit: Option<ExitSettings>,
+    /// Health checks to be made first: while this is there the agent starts no process, and tells what it found. An agent that does not
+    /// know it starts at once, which counts as checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<CheckOrder>,
 }
 
 /// One piece of news from a replica.
@@ -184,7 +190,8 @@ impl Report {
             | ReportBody::Stopped
             | ReportBody::Phase { .. }
             | ReportBody::LogLost { .. }
-            | ReportBody::Save { .. } => {}
+            | ReportBody::Save { .. }
+            | ReportBody::Checked { .. } => {}
         }
         self
     }
@@ -244,6 +251,11 @@ pub enum ReportBody {
     Save {
         /// How it stands.
         save: SaveReport,
+    },
+    /// The health checks of the launch are done here.
+    Checked {
+        /// One for each check that was asked for.
+        findings: Vec<CheckFinding>,
     },
 }
 

@@ -6,6 +6,7 @@ mod clusters;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use engine::job::HEALTH_CHECKS;
 
 pub use self::clusters::{ClusterConfig, ClusterKindConfig, KubernetesConfig, LocalConfig};
 
@@ -135,9 +136,22 @@ pub struct Serve {
     /// Seconds from a launch until hang detection starts, where a job does not say
     #[arg(long, env = "HOLDFAST_HANG_START_AFTER_SECONDS", value_name = "N", default_value_t = 1800, value_parser = clap::value_parser!(u32).range(0..=86_400))]
     pub hang_start_after_seconds: u32,
+    /// Health checks before training, where a job does not say: names with commas between them, or `off`
+    #[arg(long, env = "HOLDFAST_HEALTH_CHECKS", value_name = "NAMES", value_delimiter = ',', value_parser = health_check, default_values = HEALTH_CHECKS)]
+    pub health_checks: Vec<String>,
     /// How the program speaks of itself.
     #[command(flatten)]
     pub logging: Logging,
+}
+
+/// Turns the health checks off where it stands for their names.
+pub const NO_CHECKS: &str = "off";
+
+fn health_check(name: &str) -> Result<String, String> {
+    if name == NO_CHECKS || HEALTH_CHECKS.contains(&name) {
+        return Ok(name.to_owned());
+    }
+    Err(format!("there is no such health check; use `{NO_CHECKS}` or any of: {}", HEALTH_CHECKS.join(", ")))
 }
 
 /// Settings of `classify`.

@@ -32,7 +32,7 @@ use crate::{
     agents,
     clock::{self, Clock, SystemClock},
     clusters::Cluster,
-    config::Serve,
+    config::{NO_CHECKS, Serve},
     driver::{Driver, DriverParts},
     logs::{LogReader, sweep::Sweep},
     secrets,
@@ -273,6 +273,11 @@ fn site(settings: &Serve, clusters: impl IntoIterator<Item = SiteCluster>) -> Si
     let mut site = Site { clusters: clusters.into_iter().collect(), ..Site::default() };
     site.form_max_task_restarts = settings.form_max_task_restarts;
     site.defaults.hang_detection.start_after_seconds = settings.hang_start_after_seconds;
+    let checks = &settings.health_checks;
+    site.defaults.health_checks.enabled = !checks.iter().any(|name| name == NO_CHECKS);
+    if site.defaults.health_checks.enabled {
+        site.defaults.health_checks.checks.clone_from(checks);
+    }
     site
 }
 

@@ -196,6 +196,7 @@ impl Server {
             local_world_size: 1,
             stop_grace_seconds: 20,
             exit: None,
+            checks: None,
         };
         change(&mut launch);
         self.want(Desired::Run { launch: launch.clone() });
@@ -291,12 +292,8 @@ async fn answer(
     let _ = tokio::time::timeout(Duration::from_secs(limits::POLL_SECONDS), held).await;
     let reply = {
         let k = known.borrow();
-        SyncReply {
-            acknowledged: k.acknowledged,
-            version: k.version,
-            desired: k.desired.clone(),
-            now: k.now,
-        }
+        let now = k.now;
+        SyncReply { acknowledged: k.acknowledged, version: k.version, desired: k.desired.clone(), now }
     };
     known.send_modify(|k| k.answered += 1);
     Json(reply).into_response()

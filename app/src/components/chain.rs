@@ -10,6 +10,7 @@ use leptos::prelude::*;
 
 use super::{
     badge::{Bare, StateBadge, Tag, Tone, TypeCode, of_state},
+    checks,
     exit_save,
     icon::{Icon, Mark},
     incident::IncidentNo,
@@ -210,6 +211,7 @@ impl Context<'_> {
                         <span>{steps}</span>
                         <span class="ml-auto">{launch_end(view, launch, incident)}</span>
                     </p>
+                    {launch.health_checks.as_ref().map(checks::checks)}
                     {spans.map(strip)}
                 </div>
             </li>

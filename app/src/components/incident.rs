@@ -152,19 +152,27 @@ fn evidence(job: &JobId, task: &TaskId, incident: &IncidentRecord) -> AnyView {
     let one = |e: &&Evidence| {
         let role = if e.role == Role::Root { "root" } else { "cascade" };
         let rank = e.rank.map(|rank| format!(", rank {rank}")).unwrap_or_default();
-        let place = format!("{}{rank}, log line {}, {role}", e.replica, format::count(e.line_number));
+        // What a health check found is no line of a log.
+        let is_line = e.line_number > 0;
+        let place = if is_line {
+            format!("{}{rank}, log line {}, {role}", e.replica, format::count(e.line_number))
+        } else {
+            format!("{}, health check before training, {role}", e.replica)
+        };
         let tone =
             if e.role == Role::Root { "border-amber-edge bg-evidence" } else { "border-edge bg-hover" };
         view! {
             <li class="not-first:mt-2">
                 <span class="flex flex-wrap gap-x-2">
                     <span>{place}</span>
-                    <a class="ml-auto" rel="external" href=line_address(job, task, incident.launch, e)>
-                        "Open in Logs"
-                    </a>
+                    {is_line.then(|| view! {
+                        <a class="ml-auto" rel="external" href=line_address(job, task, incident.launch, e)>
+                            "Open in Logs"
+                        </a>
+                    })}
                 </span>
                 <div class=format!("mt-1.5 rounded-sm border border-l-[3px] px-2.5 py-1.5 font-mono text-xs wrap-anywhere {tone}")>
-                    <span class="mr-2 text-ink-3 select-none">{e.line_number}</span>
+                    {is_line.then(|| view! { <span class="mr-2 text-ink-3 select-none">{e.line_number}</span> })}
                     {e.line.clone()}
                 </div>
             </li>

@@ -5,6 +5,7 @@ pub mod badge;
 pub mod button;
 pub mod chain;
 pub mod chart;
+pub mod checks;
 pub mod class;
 pub mod confirm;
 pub mod exit_save;

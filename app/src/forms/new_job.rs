@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::job::{FaultToleranceDraft, FieldError, Finding, Fit, JobDraft, JobKind, JobSpec, Site, limits};
+use engine::job::{
+    FaultToleranceDraft, FieldError, Finding, Fit, HEALTH_CHECKS, JobDraft, JobKind, JobSpec, Site, limits,
+};
 
 use super::{
     lines, numbers, pasted, pods,
@@ -198,10 +200,10 @@ impl Reader<'_> {
         Some(self.typed.get(field).trim().to_owned()).filter(|text| !text.is_empty())
     }
 
-    fn command(&mut self) -> Vec<String> {
-        lines::read_command(self.typed.get(name::COMMAND)).unwrap_or_else(|| {
+    fn command(&mut self, field: &str) -> Vec<String> {
+        lines::read_command(self.typed.get(field)).unwrap_or_else(|| {
             self.errors.push(FieldError::new(
-                name::COMMAND,
+                field,
                 "has a quote that is not closed or an unknown escape in $'…'; close it or write \\\" for the character",
             ));
             Vec::new()
@@ -225,7 +227,7 @@ fn read(typed: &Typed, site: &Site) -> (JobDraft, Vec<FieldError>, pods::Read) {
     } else {
         fields(&mut reader, site)
     };
-    options(&mut draft.fault_tolerance, &mut reader, site);
+    options(&mut draft.fault_tolerance, &mut reader);
     (draft, reader.errors, pods)
 }
 
@@ -247,7 +249,7 @@ fn fields(reader: &mut Reader<'_>, site: &Site) -> (JobDraft, pods::Read) {
         kind,
         cluster: reader.text(name::CLUSTER),
         image: reader.text(name::IMAGE),
-        command: reader.command(),
+        command: reader.command(name::COMMAND),
         env: reader.env(),
         replicas: reader.whole(name::REPLICAS),
         // A RayJob's command is started once; what is typed there is kept for a PyTorchJob.
@@ -263,7 +265,7 @@ fn fields(reader: &mut Reader<'_>, site: &Site) -> (JobDraft, pods::Read) {
 }
 
 /// The Advanced Options.
-fn options(ft: &mut FaultToleranceDraft, reader: &mut Reader<'_>, site: &Site) {
+fn options(ft: &mut FaultToleranceDraft, reader: &mut Reader<'_>) {
     let typed = reader.typed;
     ft.auto_failover = Some(sent(typed, name::FAILOVER));
     ft.max_task_restarts = reader.whole(name::TASK_RESTARTS);
@@ -278,8 +280,11 @@ fn options(ft: &mut FaultToleranceDraft, reader: &mut Reader<'_>, site: &Site) {
     ft.exit_checkpoint.enabled = Some(sent(typed, name::EXIT));
     ft.exit_checkpoint.port = reader.whole(name::PORT);
     ft.exit_checkpoint.max_wait_seconds = reader.seconds(name::WAIT);
-    // What the page never shows stays as the site has it.
-    ft.health_checks.enabled = Some(site.defaults.health_checks.enabled);
+    ft.health_checks.enabled = Some(sent(typed, name::HEALTH));
+    let ticked = name::CHECKS.into_iter().zip(HEALTH_CHECKS).filter(|(field, _)| typed.is_on(field));
+    ft.health_checks.checks = Some(ticked.map(|(_, check)| check.to_owned()).collect());
+    ft.health_checks.command =
+        Some(reader.command(name::CHECK_COMMAND)).filter(|command| !command.is_empty());
 }
 
 #[cfg(test)]
@@ -346,6 +351,23 @@ mod tests {
         assert_eq!(spec.fault_tolerance.hang_detection.window_seconds, 1200);
         let again = check(&Typed::of_draft(&JobDraft::from(&spec), &site), &site).unwrap();
         assert_eq!(again.validate(&site).unwrap(), spec);
+    }
+
+    #[test]
+    fn health_checks_are_what_is_ticked() {
+        let site = Site::default();
+        let mut typed = demo_with(&[(name::CHECK_COMMAND, "./check 'disk and net'")]);
+        typed.turn(name::CHECKS[5], false);
+        let (draft, spec) = checked(&typed, &site).unwrap();
+        let settings = &spec.fault_tolerance.health_checks;
+        assert!(settings.enabled, "on, as the site has it");
+        assert_eq!(settings.checks, HEALTH_CHECKS[..5]);
+        assert_eq!(settings.command.as_deref().unwrap(), ["./check", "disk and net"]);
+        let again = check(&Typed::of_draft(&draft, &site), &site).unwrap();
+        assert_eq!(again.validate(&site).unwrap(), spec);
+        typed.turn(name::HEALTH, false);
+        assert!(!checked(&typed, &site).unwrap().1.fault_tolerance.health_checks.enabled);
+        assert_eq!(fields(&demo_with(&[(name::CHECK_COMMAND, "./check 'open")])), [name::CHECK_COMMAND]);
     }
 
     #[test]

@@ -71,10 +71,10 @@ fn meaning(typed: &Typed, field: &str) -> String {
             (env, wrong) if wrong.is_empty() => lines::write_env(&env),
             _ => text.to_owned(),
         },
-        name::COMMAND => {
+        name::COMMAND | name::CHECK_COMMAND => {
             lines::read_command(text).map_or(text.to_owned(), |words| lines::write_command(&words))
         }
-        _ if switches::SWITCHES.contains(&field) => switches::sent(typed, field).to_string(),
+        _ if switches::is_switch(field) => switches::sent(typed, field).to_string(),
         name::MANIFEST => pasted::meaning(typed),
         _ => pods::meaning(field, text).unwrap_or_else(|| text.to_owned()),
     }
@@ -82,7 +82,7 @@ fn meaning(typed: &Typed, field: &str) -> String {
 
 /// A field's value as the Review shows it: a switch as it is sent, an empty text as `none`.
 fn words(typed: &Typed, field: &str) -> String {
-    if switches::SWITCHES.contains(&field) {
+    if switches::is_switch(field) {
         return if switches::sent(typed, field) { "on" } else { "off" }.to_owned();
     }
     match (field, typed.get(field).trim()) {

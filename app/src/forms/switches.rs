@@ -7,6 +7,16 @@ use super::typed::{Typed, label, name};
 
 /// All switches.
 pub const SWITCHES: [&str; 4] = [name::FAILOVER, name::POLICY, name::HANG, name::EXIT];
+/// Switches and ticks that hang together with none of these.
+pub const TICKS: [&str; 7] = [
+    name::HEALTH,
+    name::CHECKS[0],
+    name::CHECKS[1],
+    name::CHECKS[2],
+    name::CHECKS[3],
+    name::CHECKS[4],
+    name::CHECKS[5],
+];
 /// The prefix of hidden fields that say what was rendered.
 pub const WAS: &str = "was.";
 /// The prefix of hidden fields that keep a disabled switch's setting, which browsers leave out of a post.
@@ -51,6 +61,11 @@ pub fn disabled(typed: &Typed, switch: &str) -> Option<&'static str> {
 /// Whether a switch is sent as on.
 pub fn sent(typed: &Typed, switch: &str) -> bool {
     typed.is_on(switch) && disabled(typed, switch).is_none()
+}
+
+/// Whether a field is on or off and nothing else.
+pub fn is_switch(field: &str) -> bool {
+    SWITCHES.contains(&field) || TICKS.contains(&field)
 }
 
 /// The mode that the switches make as they are sent.

@@ -1,7 +1,7 @@
 //! The create form as it was typed: names are the dotted paths of the API's body, so an error finds its field by itself.
 
 use engine::{
-    job::{ClusterKind, JobDraft, JobKind, Site},
+    job::{ClusterKind, HEALTH_CHECKS, JobDraft, JobKind, Site},
     time::Time,
 };
 
@@ -91,6 +91,19 @@ pub mod name {
     pub const PORT: &str = "fault_tolerance.exit_checkpoint.port";
     /// Maximum wait for the save.
     pub const WAIT: &str = "fault_tolerance.exit_checkpoint.max_wait_seconds";
+    /// Health checks before training.
+    pub const HEALTH: &str = "fault_tolerance.health_checks.enabled";
+    /// Which of them, each a field of its own, in the order of [`HEALTH_CHECKS`](engine::job::HEALTH_CHECKS).
+    pub const CHECKS: [&str; 6] = [
+        "fault_tolerance.health_checks.checks.checkpoint_dir",
+        "fault_tolerance.health_checks.checks.shm",
+        "fault_tolerance.health_checks.checks.rendezvous",
+        "fault_tolerance.health_checks.checks.clock",
+        "fault_tolerance.health_checks.checks.devices",
+        "fault_tolerance.health_checks.checks.kernel_log",
+    ];
+    /// A check of the job's own.
+    pub const CHECK_COMMAND: &str = "fault_tolerance.health_checks.command";
     /// The mode cards, which set switches and are no part of the body.
     pub const MODE: &str = "mode";
     /// Asks for a view of the form instead of creating the job.
@@ -98,7 +111,7 @@ pub mod name {
 }
 
 /// Fields with their labels, in the order of the form.
-pub const LABELS: [(&str, &str); 41] = [
+pub const LABELS: [(&str, &str); 49] = [
     (name::NAME, "Name"),
     (name::MANIFEST, "Manifest"),
     (name::KIND, "Kind"),
@@ -140,6 +153,14 @@ pub const LABELS: [(&str, &str); 41] = [
     (name::EXIT, "Exit ckpt Notification"),
     (name::PORT, "Program Listening Port"),
     (name::WAIT, "Maximum wait for the save"),
+    (name::HEALTH, "Health checks before training"),
+    (name::CHECKS[0], "Checkpoint directory can be written"),
+    (name::CHECKS[1], "Shared memory"),
+    (name::CHECKS[2], "Rendezvous answers"),
+    (name::CHECKS[3], "Clock"),
+    (name::CHECKS[4], "Devices"),
+    (name::CHECKS[5], "Kernel log"),
+    (name::CHECK_COMMAND, "Own check command"),
 ];
 
 /// The label of a field, or the name itself where it has none.
@@ -308,6 +329,9 @@ impl Typed {
         let policy = ft.policy.policy_type.clone().unwrap_or_else(|| defaults.policy.policy_type.clone());
         let hang = (&ft.hang_detection, &defaults.hang_detection);
         let exit = (&ft.exit_checkpoint, &defaults.exit_checkpoint);
+        let health = (&ft.health_checks, &defaults.health_checks);
+        let checks = health.0.checks.as_ref().unwrap_or(&health.1.checks);
+        let check_command = health.0.command.as_deref().or(health.1.command.as_deref()).unwrap_or_default();
         let mut typed = Self::default();
         for (field, text) in [
             (name::NAME, draft.name.clone()),
@@ -322,6 +346,7 @@ impl Typed {
             (name::HANG_RESTARTS, number(hang.0.max_in_place_restarts, hang.1.max_in_place_restarts)),
             (name::PORT, number(exit.0.port, exit.1.port.into())),
             (name::WAIT, number(exit.0.max_wait_seconds, exit.1.max_wait_seconds)),
+            (name::CHECK_COMMAND, lines::write_command(check_command)),
         ] {
             typed.set(field, text);
         }
@@ -330,8 +355,12 @@ impl Typed {
             (name::POLICY, ft.policy.enabled.unwrap_or(defaults.policy.enabled)),
             (name::HANG, hang.0.enabled.unwrap_or(hang.1.enabled)),
             (name::EXIT, exit.0.enabled.unwrap_or(exit.1.enabled)),
+            (name::HEALTH, health.0.enabled.unwrap_or(health.1.enabled)),
         ] {
             typed.turn(switch, on);
+        }
+        for (field, check) in name::CHECKS.into_iter().zip(HEALTH_CHECKS) {
+            typed.turn(field, checks.iter().any(|name| name == check));
         }
         typed
     }

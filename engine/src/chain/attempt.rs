@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{EndReason, incident::Gathering, saving::Saving};
+use super::{EndReason, checks::Checks, incident::Gathering, saving::Saving};
 use crate::{
     failure::{Exit, FailureType, Phase},
     ids::{JobId, NodeName, ReplicaName, TaskId},
@@ -141,6 +141,12 @@ pub(super) struct Run {
     pub finished: u64,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
+    /// It has told what its health checks found.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub checked: bool,
+    /// Bit n: the n-th of [`Check::ALL`](crate::checks::Check::ALL) failed in it.
+    #[serde(skip_serializing_if = "is_zero_byte")]
+    pub failed_checks: u8,
 }
 
 impl Run {
@@ -150,6 +156,11 @@ impl Run {
 }
 
 fn is_zero(bits: &u64) -> bool {
+    *bits == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero_byte(bits: &u8) -> bool {
     *bits == 0
 }
 
@@ -178,6 +189,9 @@ pub(super) struct Launch {
     pub progress: LaunchProgress,
     /// The verdict that was last told.
     pub told: ProofVerdict,
+    /// The health checks before it; none where it starts without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<Checks>,
 }
 
 impl Launch {
@@ -195,7 +209,14 @@ impl Launch {
             phase: Phase::Starting,
             progress: LaunchProgress::new(history),
             told: ProofVerdict::Pending,
+            checks: None,
         }
+    }
+
+    /// The same, with health checks before it, where there are some.
+    pub fn after(mut self, checks: Option<Checks>) -> Self {
+        self.checks = checks;
+        self
     }
 
     /// Processes were gone then.
@@ -223,6 +244,7 @@ impl Launch {
             ended_at: self.ended_at,
             steps: self.progress.steps(),
             proof: self.progress.proof(self.first_step_due().is_some_and(|due| now >= due)),
+            health_checks: self.checks.as_ref().map(|checks| checks.record.clone()),
         }
     }
 }
@@ -253,7 +275,7 @@ impl Attempt {
             wait_told: None,
             replicas: vec![Replica::default(); spec.replicas as usize],
             idle: spec.replicas - spec.starting_replicas(),
-            launch: Launch::new(0, LaunchCause::Initial, None, history),
+            launch: Launch::new(0, LaunchCause::Initial, None, history).after(Checks::of(spec)),
             in_place_used: 0,
             hang_used: 0,
             incidents: 0,
@@ -275,10 +297,10 @@ impl Attempt {
     }
 
     /// Waits again, for other resources than it had; a launch that was ordered is over, and none of its replicas is what it was.
-    pub fn requeue(&mut self, history: &History) {
+    pub fn requeue(&mut self, spec: &JobSpec, history: &History) {
         if self.launch.ordered_at.is_some() {
             let number = self.launch.number.saturating_add(1);
-            self.launch = Launch::new(number, LaunchCause::Requeue, None, history);
+            self.launch = Launch::new(number, LaunchCause::Requeue, None, history).after(Checks::of(spec));
         }
         for replica in &mut self.replicas {
             // Agents count their reports on.

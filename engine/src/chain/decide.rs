@@ -3,6 +3,7 @@
 use super::{
     Course, Intent,
     attempt::{self, Launch, Run, Stage},
+    checks::Checks,
     incident::Judged,
     turn::Turn,
 };
@@ -179,7 +180,8 @@ impl Turn {
         let chain = &mut self.chain;
         let cause = if hang { LaunchCause::Hang } else { LaunchCause::Failure };
         let number = chain.attempt.launch.number + 1;
-        chain.attempt.launch = Launch::new(number, cause, Some(now), &chain.history);
+        let checks = Checks::of_restart(&chain.spec, &chain.attempt.launch, failure_type);
+        chain.attempt.launch = Launch::new(number, cause, Some(now), &chain.history).after(checks);
         for replica in &mut chain.attempt.replicas {
             replica.run = Run::default();
         }

@@ -3,6 +3,7 @@
 use super::{
     Chain,
     attempt::{Presence, Stage},
+    checks::Checks,
     limits,
 };
 use crate::{
@@ -60,6 +61,7 @@ pub(super) fn of(
                     exit: exit
                         .enabled
                         .then_some(ExitSettings { port: exit.port, max_wait_seconds: exit.max_wait_seconds }),
+                    checks: launch.checks.as_ref().filter(|checks| checks.is_pending()).map(Checks::order),
                 },
             }
         }

@@ -26,6 +26,8 @@ pub(super) enum Sign {
     Fact { replica: usize, reason: EndReason },
     /// A replica's processes are gone, nobody knows why.
     Ended { replica: usize },
+    /// Health checks before the launch failed: what that is was judged with all that was found.
+    Checks { verdict: Box<Verdict> },
 }
 
 /// How one process ended, without its evidence.
@@ -81,6 +83,9 @@ pub(super) struct Gathering {
     pub facts: Vec<SeenFact>,
     /// The first replica whose processes were gone without a word.
     pub ended: Option<usize>,
+    /// What the health checks before the launch come to, where they failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<Box<Verdict>>,
     pub step: Option<u64>,
     pub phase: Option<Phase>,
     /// Once it is made, nothing more is gathered.
@@ -124,6 +129,7 @@ impl Gathering {
             evidence: Vec::new(),
             facts: Vec::new(),
             ended: None,
+            checks: None,
             step: None,
             phase: None,
             judged: None,
@@ -160,6 +166,9 @@ impl Gathering {
             Sign::Ended { replica } => {
                 self.ended.get_or_insert(replica);
             }
+            Sign::Checks { verdict } => {
+                self.checks.get_or_insert(verdict);
+            }
         }
     }
 
@@ -170,13 +179,14 @@ impl Gathering {
         let telling = |seen: &SeenExit| {
             !seen.asked && !seen.follows && !seen.exit.is_success() && seen.exit != Exit::Signal(Signal::TERM)
         };
-        !self.facts.is_empty() || self.exits.iter().any(telling)
+        !self.facts.is_empty() || self.checks.is_some() || self.exits.iter().any(telling)
     }
 
     /// All that was seen followed from another failure.
     fn only_consequences(&self) -> bool {
         self.facts.is_empty()
             && self.ended.is_none()
+            && self.checks.is_none()
             && self.exits.iter().all(|seen| seen.asked || seen.follows || seen.exit.is_success())
     }
 
@@ -264,6 +274,7 @@ impl Turn {
             Some(Sign::Ended { replica }) => {
                 format!("The processes of {} were ended from outside.", name(*replica))
             }
+            Some(Sign::Checks { verdict }) => format!("{}. Training does not begin.", verdict.fault),
             None => return,
         };
         self.event(EventKind::Incident, "holdfast", &text);

@@ -18,6 +18,10 @@ const NO_EVIDENCE: &str = "no-evidence";
 
 /// The verdict on a gathered incident. There always is one: the attempt cannot go on, whether anything explains it or not.
 pub(super) fn verdict(gathered: &Gathering, attempt: &Attempt, kind: JobKind) -> Verdict {
+    // A node that was lost meanwhile says more than what it found before.
+    if let Some(verdict) = gathered.checks.as_ref().filter(|_| gathered.facts.is_empty()) {
+        return verdict.as_ref().clone();
+    }
     let name = |index: usize| attempt::name(kind, index);
     let placement: BTreeMap<_, _> = attempt
         .replicas
@@ -75,6 +79,7 @@ fn unexplained(gathered: &Gathering, attempt: &Attempt, kind: JobKind) -> Verdic
 /// says nothing about a third time.
 pub(super) fn is_from_outside(verdict: &Verdict) -> bool {
     let outside = verdict.rule.starts_with("cluster-")
+        || verdict.rule.starts_with(super::checks::RULE)
         || verdict.rule == NO_EVIDENCE
         || verdict.rule == "signal-SIGTERM";
     outside && matches!(verdict.failure_type, FailureType::HwNode | FailureType::Unknown)

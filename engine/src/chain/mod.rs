@@ -16,6 +16,7 @@
 //!   pause of the driver's timer, since any input, the first look at the cluster above all, makes the chain settle.
 
 mod attempt;
+mod checks;
 mod decide;
 mod desired;
 mod incident;

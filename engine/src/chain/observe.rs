@@ -195,7 +195,7 @@ impl Turn {
         self.end_launch();
         self.flush_launch();
         let chain = &mut self.chain;
-        chain.attempt.requeue(&chain.history);
+        chain.attempt.requeue(&chain.spec, &chain.history);
         self.touch_attempt();
         let number = self.chain.attempt.number;
         let taken = format!("Attempt {number} lost its resources: {}", bounded(text));

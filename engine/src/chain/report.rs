@@ -63,6 +63,7 @@ impl Turn {
             }
             ReportBody::Phase { phase } => self.chain.attempt.launch.phase = *phase,
             ReportBody::Save { save } => self.take_save(index, at, save),
+            ReportBody::Checked { findings } => self.take_checked(index, name, findings),
             ReportBody::LogLost { text } => {
                 let text = format!("{name}: {}", bounded(text));
                 self.event(EventKind::Warning, "holdfast", &text);

@@ -3,6 +3,7 @@
 use super::{
     Chain, Course, EndReason, Intent,
     attempt::{self, Presence, Stage},
+    checks::{self, Checks},
     incident::Sign,
     limits, saving,
     summary::hindered_due,
@@ -50,6 +51,10 @@ impl Turn {
         if attempt.launch.ordered_at.is_none() && attempt.starting().iter().all(|replica| replica.ready) {
             attempt.launch.ordered_at = Some(self.now);
             self.touch_launch();
+        }
+        self.settle_checks();
+        if self.chain.attempt.stage != Stage::Starting {
+            return;
         }
         if self.has_started() {
             self.run();
@@ -103,10 +108,14 @@ impl Turn {
         let replicas = self.chain.attempt.starting();
         // One that was never heard is why the others do not start.
         let unheard = replicas.iter().position(|replica| !replica.ready);
-        let missing = unheard.or_else(|| replicas.iter().position(|replica| !replica.run.started));
+        let checking = self.chain.attempt.launch.checks.as_ref().is_some_and(Checks::is_pending);
+        let unchecked = replicas.iter().position(|replica| checking && !replica.run.checked);
+        let missing = unheard.or(unchecked);
+        let missing = missing.or_else(|| replicas.iter().position(|replica| !replica.run.started));
         if let Some(replica) = missing.filter(|_| self.now >= due) {
             let name = attempt::name(self.chain.spec.kind, replica);
-            let late = format!("{name} started no process within {} s", limits::START_SECONDS);
+            let what = if checking { "did not tell of its health checks" } else { "started no process" };
+            let late = format!("{name} {what} within {} s", limits::START_SECONDS);
             let reason = match &self.chain.attempt.queue {
                 Some(Queue { reason: QueueReason::Blocked, text, .. }) => {
                     EndReason::StartError(format!("{late}; {text}"))
@@ -206,7 +215,7 @@ fn where_to_look(spec: &JobSpec) -> &'static str {
 /// The next time at which something happens without news.
 pub(super) fn wake_at(chain: &Chain) -> Option<Time> {
     let attempt = &chain.attempt;
-    let mut due: Vec<Option<Time>> = vec![start_due(chain), hindered_due(chain), saving::due(attempt)];
+    let mut due: Vec<Option<Time>> = vec![start_due(chain), hindered_due(chain), saving::due(attempt), checks::due(chain)];
     if let Stage::Failing(gathering) = &attempt.stage {
         due.push(gathering.last_words_until);
         let judged = gathering.judged.is_some();

@@ -195,6 +195,9 @@ fn tail(chain: &Chain, state: State, now: Time) -> String {
             let ready = attempt.starting().iter().filter(|replica| replica.ready).count();
             let ready =
                 format!("{ready} of {} ready", words::count(chain.spec.starting_replicas(), "replica"));
+            if let Some(checks) = checking(chain) {
+                return checks;
+            }
             match &attempt.queue {
                 Some(queue) => format!("{ready}; {}", queue.text),
                 None => ready,
@@ -221,6 +224,14 @@ fn tail(chain: &Chain, state: State, now: Time) -> String {
         State::Succeeded => succeeded_tail(chain),
         State::Failed => why_not(chain).map(|why| why.text).unwrap_or_default(),
     }
+}
+
+/// How far the health checks are, while a launch waits for them.
+fn checking(chain: &Chain) -> Option<String> {
+    let launch = &chain.attempt.launch;
+    let record = &launch.checks.as_ref().filter(|checks| checks.is_pending())?.record;
+    launch.ordered_at?;
+    Some(format!("health checks: {} of {} done", record.told, words::count(record.replicas, "replica")))
 }
 
 fn waiting_tail(chain: &Chain, now: Time) -> String {

@@ -21,7 +21,10 @@ pub(crate) fn spec(replicas: u32) -> JobSpec {
         ..JobDraft::default()
     };
     let valid = draft.validate(&Site::default()).unwrap();
-    JobSpec { replicas, fault_tolerance: FaultTolerance::default(), ..valid }
+    let mut fault_tolerance = FaultTolerance::default();
+    // Jobs that check are those of tests about checks.
+    fault_tolerance.health_checks.enabled = false;
+    JobSpec { replicas, fault_tolerance, ..valid }
 }
 
 /// Basic mode with this many task restarts.

@@ -2,6 +2,7 @@
 
 use engine::{
     chain::Chain,
+    checks::{self, CheckFinding},
     classify::MAX_LINE_CHARS,
     failure::Evidence,
     ids::ReplicaName,
@@ -77,6 +78,25 @@ fn check_report(
             if [&save.path, &save.message].into_iter().flatten().any(|text| text.len() > TEXT_BYTES) =>
         {
             Err(refuse(format!("report {n}: a text has more than {TEXT_BYTES} bytes")))
+        }
+        ReportBody::Checked { findings } => {
+            if findings.len() > checks::limits::FINDINGS {
+                return Err(refuse(format!("report {n}: more than {} findings", checks::limits::FINDINGS)));
+            }
+            let is_long = |finding: &CheckFinding| {
+                let remedy = finding.remedy.as_ref().map_or(0, String::len);
+                finding.text.len() > TEXT_BYTES
+                    || remedy > TEXT_BYTES
+                    || finding.measures.len() > checks::limits::MEASURES
+                    || finding.measures.iter().any(|measure| measure.name.len() > 100)
+            };
+            match findings.iter().find(|finding| is_long(finding)) {
+                Some(finding) => Err(refuse(format!(
+                    "report {n}: the finding of {} is longer than an agent's",
+                    finding.check.as_str()
+                ))),
+                None => Ok(()),
+            }
         }
         ReportBody::Checkpoint { event }
             if event.path.as_ref().is_some_and(|path| path.len() > TEXT_BYTES) =>

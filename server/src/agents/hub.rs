@@ -112,7 +112,8 @@ impl Hub {
         let deadline = tokio::time::sleep(hold);
         tokio::pin!(deadline);
         loop {
-            let reply = reply(&chain.borrow_and_update(), &request, &rendezvous.borrow_and_update(), self.now());
+            let now = self.clock.now();
+            let reply = reply(&chain.borrow_and_update(), &request, &rendezvous.borrow_and_update(), now);
             if has_news || reply.version != request.seen {
                 return Ok(reply);
             }
@@ -125,7 +126,7 @@ impl Hub {
                 changed = rendezvous.changed() => if changed.is_err() {
                     return Err(SyncError::NotNow(anyhow::anyhow!("the attempt is no longer known here")));
                 },
-                () = &mut deadline => return Ok(SyncReply { now: Some(self.now()), ..reply }),
+                () = &mut deadline => return Ok(SyncReply { now: Some(self.clock.now()), ..reply }),
                 () = self.shutdown.cancelled() => return Err(SyncError::NotNow(anyhow::anyhow!("the server is stopping"))),
             }
         }

@@ -72,7 +72,8 @@ async fn keep(server: &Server, job: &JobId, task: &TaskId, number: u32, times: [
         verdict: ProofVerdict::Pending,
     };
     let cause = LaunchCause::Initial;
-    let record = LaunchRecord { number, cause, started_at, ended_at, steps: None, proof };
+    let record =
+        LaunchRecord { number, cause, started_at, ended_at, steps: None, proof, health_checks: None };
     let mut tx = server.store.write().await.unwrap();
     launches::keep(&mut tx, job, task, &record).await.unwrap();
     store::commit(tx).await.unwrap();

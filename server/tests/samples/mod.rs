@@ -187,6 +187,7 @@ pub fn launch(number: u32) -> LaunchRecord {
             new_checkpoint: Default::default(),
             verdict: ProofVerdict::Pending,
         },
+        health_checks: None,
     }
 }
 

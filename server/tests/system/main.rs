@@ -7,6 +7,7 @@
 mod harness;
 
 mod bad_input;
+mod checks;
 mod clusters;
 mod crashes;
 mod ddp;

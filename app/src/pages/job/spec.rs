@@ -170,6 +170,12 @@ fn options(job: &JobView, defaults: Option<&FaultTolerance>) -> Vec<Setting> {
         seconds("Maximum wait for the save", |ft| ft.exit_checkpoint.max_wait_seconds),
         switch("Health checks", |ft| ft.health_checks.enabled),
         option("Checks", ft, |ft| ft.health_checks.checks.clone(), |checks| checks.join(", ")),
+        option(
+            "Own check command",
+            ft,
+            |ft| ft.health_checks.command.clone(),
+            |command| command.as_deref().map_or("none".to_owned(), lines::write_command),
+        ),
     ]
 }
 

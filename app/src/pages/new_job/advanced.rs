@@ -1,4 +1,4 @@
-//! Advanced Options: mode cards, the four switches and what belongs to each.
+//! Advanced Options: mode cards, the switches and what belongs to each.
 
 use engine::job::Mode;
 use leptos::prelude::*;
@@ -66,9 +66,40 @@ pub fn Advanced(form: FormState) -> impl IntoView {
                             </p>
                         </div>
                     </Switch>
+                    <Switch form switch=name::HEALTH says="in every replica before each attempt trains; one that fails keeps it from starting">
+                        <fieldset class="col-span-full">
+                            <legend class="mb-1 font-medium">"What is checked"</legend>
+                            <div class="grid grid-cols-3 max-sm:grid-cols-1 gap-x-5 gap-y-1">
+                                {name::CHECKS.map(|field| view! { <Tick form field/> }).collect_view()}
+                            </div>
+                        </fieldset>
+                        <div class="col-span-full">
+                            <Text form field=name::CHECK_COMMAND mono=true hint=|| "run in every replica as its program would be; exit code 0 passes, 120 s at most; empty: none"/>
+                        </div>
+                    </Switch>
                 </div>
             </Panel>
         </Part>
+    }
+}
+
+/// One health check to be made or left out.
+#[component]
+fn Tick(form: FormState, field: &'static str) -> impl IntoView {
+    let first = form.typed.with_untracked(|typed| typed.is_on(field));
+    view! {
+        <label class="flex items-center gap-2 min-h-6 max-sm:min-h-11 cursor-pointer">
+            <input
+                class="tick"
+                type="checkbox"
+                id=field
+                name=field
+                checked=first
+                prop:checked=move || form.shows_on(field)
+                on:change=move |event| form.turn(field, event_target_checked(&event))
+            />
+            {label(field)}
+        </label>
     }
 }
 

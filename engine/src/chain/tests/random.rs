@@ -3,6 +3,7 @@
 
 use crate::{
     chain::{testing::*, *},
+    checks::{Check, CheckOutcome},
     failure::{FailureType, Phase},
     record::{ExitReason, NodeCounts, QueueReason, SaveOutcome},
     sync::{CheckpointEvent, Point, ReportBody, SaveReport},
@@ -35,6 +36,7 @@ fn random_spec(dice: &mut Dice) -> JobSpec {
         1 => basic(replicas, dice.roll(4) as u32),
         _ => full(replicas, dice.roll(4) as u32),
     };
+    spec.fault_tolerance.health_checks.enabled = dice.chance(50);
     spec.processes_per_replica = 1 + dice.roll(2) as u32;
     spec.fault_tolerance.exit_checkpoint.enabled = dice.chance(50);
     spec.fault_tolerance.exit_checkpoint.max_wait_seconds = dice.pick(&[1, 20, 600]);
@@ -49,8 +51,8 @@ fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
     let processes = world.chain.spec.processes_per_replica;
     let step = dice.roll(60);
     let phase = dice.pick(&[Phase::Starting, Phase::Training, Phase::Saving]);
-    match dice.roll(16) {
-        14 | 15 => ReportBody::Save {
+    match dice.roll(18) {
+        16 | 17 => ReportBody::Save {
             save: SaveReport {
                 reason: dice.pick(&[ExitReason::Preempted, ExitReason::Stopped]),
                 signalled: dice.chance(30),
@@ -67,6 +69,10 @@ fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
                 message: dice.chance(30).then(|| "it broke".to_owned()),
             },
         },
+        14 | 15 => {
+            let outcome = dice.pick(&[CheckOutcome::Passed, CheckOutcome::Passed, CheckOutcome::Failed]);
+            ReportBody::Checked { findings: vec![super::checks::finding(dice.pick(&Check::ALL), outcome)] }
+        }
         0 | 1 => ReportBody::Ready,
         2..=4 => ReportBody::Started,
         5 => ReportBody::Stopped,

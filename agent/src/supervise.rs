@@ -325,7 +325,8 @@ impl Supervisor {
             None | Some(Desired::Wait) => true,
             Some(Desired::Run { launch }) => launch.number == checking.launch && launch.checks.is_some(),
             Some(Desired::Stop { launch }) => *launch < checking.launch,
-            Some(Desired::Exit) => false,
+            // A job that is about to end starts nothing more.
+            Some(Desired::Save { .. } | Desired::Exit) => false,
         };
         if !go_on {
             self.checking = None;

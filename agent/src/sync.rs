@@ -5,9 +5,7 @@ use std::{
     error::Error as _,
     hash::{BuildHasher, RandomState},
     io,
-    sync::{
-        Arc,
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 

@@ -291,12 +291,7 @@ async fn answer(
     let _ = tokio::time::timeout(Duration::from_secs(limits::POLL_SECONDS), held).await;
     let reply = {
         let k = known.borrow();
-        SyncReply {
-            acknowledged: k.acknowledged,
-            version: k.version,
-            desired: k.desired.clone(),
-            now: k.now,
-        }
+        SyncReply { acknowledged: k.acknowledged, version: k.version, desired: k.desired.clone(), now: k.now }
     };
     known.send_modify(|k| k.answered += 1);
     Json(reply).into_response()

@@ -12,9 +12,7 @@ use crate::{
     failure::Exit,
     ids::{ReplicaName, TaskId},
     policy::Refusal,
-    record::{
-        AttemptResult, EventKind, EventReason, ExitReason, ProofVerdict, Queue, QueueReason, State,
-    },
+    record::{AttemptResult, EventKind, EventReason, ExitReason, ProofVerdict, Queue, QueueReason, State},
     time::Time,
     words,
 };

@@ -112,7 +112,8 @@ impl Hub {
         let deadline = tokio::time::sleep(hold);
         tokio::pin!(deadline);
         loop {
-            let reply = reply(&chain.borrow_and_update(), &request, &rendezvous.borrow_and_update(), self.now());
+            let reply =
+                reply(&chain.borrow_and_update(), &request, &rendezvous.borrow_and_update(), self.now());
             if has_news || reply.version != request.seen {
                 return Ok(reply);
             }

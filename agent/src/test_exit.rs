@@ -30,6 +30,7 @@ pub struct TestExitArgs {
 }
 
 /// Tells the program and prints what came of it; true where it saved.
+#[expect(clippy::print_stdout, reason = "what it prints is what it is for")]
 pub async fn run(args: &TestExitArgs) -> bool {
     println!("The program on port {} is told to save; it has at most {} s.", args.port, args.wait);
     let word = Word { reason: ExitReason::Stopped, deadline_seconds: args.wait, job_id: None, task_id: None };

@@ -250,8 +250,8 @@ async fn answer_once(stream: TcpStream, is_note: bool) {
     answer(stream, if is_note { NOTED } else { Says("200 OK", JSON, r#"{"status":"saved"}"#) }).await;
 }
 
-#[tokio::test]
-async fn what_a_program_says_is_bounded() {
+#[test]
+fn what_a_program_says_is_bounded() {
     let long = "x".repeat(50_000);
     let status = Status { status: StatusWord::Failed, step: Some(3), path: None, message: Some(long) };
     let answer = status.end().unwrap();

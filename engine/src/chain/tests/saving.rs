@@ -325,4 +325,10 @@ fn a_server_that_comes_back_hears_the_agents_before_it_gives_them_up() {
     assert_eq!(world.state().0, State::Saving);
     world.says(0, SaveOutcome::Saved, Some(12));
     assert_eq!(world.save().outcome, SaveOutcome::Saved);
+
+    let mut world = saver(1);
+    world.signalled(0).says(0, SaveOutcome::Saved, Some(12));
+    world.now = world.now.plus_seconds(WAIT);
+    world.give(Input::Returned).placed(&[(0, EndReason::OomKilled)]).after(3.0).gone();
+    assert_eq!(world.attempts()[1].cause, AttemptCause::Failure, "the cluster's word came in time");
 }

@@ -3,11 +3,13 @@
 
     HOLDFAST_EXIT_PORT=9000 EXIT_BEHAVIOUR=slow python3 examples/exit_behaviours.py
 
-EXIT_RANK limits it to one rank; the others save. Of the processes of a replica only the first is asked.
+EXIT_RANK limits it to one rank; the others save. Of the processes of a replica only the first is asked. With EXIT_IGNORES_TERM it has
+to be killed.
 """
 
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -119,6 +121,8 @@ def main():
     rank = os.environ.get("RANK", "0")
     if os.environ.get("EXIT_RANK", rank) != rank:
         behaviour = "saves"
+    if os.environ.get("EXIT_IGNORES_TERM"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     program = Program()
     port = os.environ.get("HOLDFAST_EXIT_PORT")
     if port and behaviour != "closed_port":

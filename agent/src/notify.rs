@@ -6,7 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use engine::{ids::TaskId, record::{ExitReason, SaveOutcome}};
+use engine::{
+    ids::TaskId,
+    record::{ExitReason, SaveOutcome},
+};
 use reqwest::{Method, Response, StatusCode, header::CONTENT_TYPE, redirect::Policy};
 use rustls::RootCertStore;
 use serde::{Deserialize, Serialize};
@@ -250,7 +253,9 @@ async fn within<T>(
         Ok(Ok(done)) => Ok(done),
         Ok(Err(why)) if why.is_connect() => Err(Trouble::Closed),
         Ok(Err(why)) => Err(Trouble::Broken(format!("{path} was not answered: {}", root(&why)))),
-        Err(_) => Err(Trouble::Silent(format!("{path} was not answered within {} s", limit.as_secs_f32().ceil()))),
+        Err(_) => {
+            Err(Trouble::Silent(format!("{path} was not answered within {} s", limit.as_secs_f32().ceil())))
+        }
     }
 }
 

@@ -77,7 +77,9 @@ impl Running {
         let (replica, repeat) = (config.replica.clone(), config.repeat.clone());
         let capture = Capture::start(Target { replica, ranks, place, repeat })?;
         let exit = launch.exit.and_then(|settings| {
-            ExitPort::take(settings).inspect_err(|why| tracing::error!("no port is free for Exit ckpt Notification: {why}")).ok()
+            ExitPort::take(settings)
+                .inspect_err(|why| tracing::error!("no port is free for Exit ckpt Notification: {why}"))
+                .ok()
         });
         let all = launch::start(config, &launch, exit.as_ref().map(|exit| exit.port));
         capture.read(all.sources);
@@ -114,7 +116,7 @@ impl Running {
     /// Its program is to be told of its end, within this time at most; none where that is off or its end has begun.
     pub fn saves_within(&self) -> Option<Duration> {
         let within = self.launch.exit.map(|exit| Duration::from_secs(exit.max_wait_seconds.into()));
-        within.filter(|_| matches!(self.stop, Stop::Not) && self.leads())
+        within.filter(|_| matches!(self.stop, Stop::Not))
     }
 
     /// Its program is told now, at this port.

@@ -10,7 +10,7 @@ use anyhow::Context;
 use engine::{
     checks::CheckFinding,
     failure::{Exit, Phase, Signal},
-    record::ExitReason,
+    record::{ExitReason, SaveOutcome},
     sync::{Desired, Launch, PortOffer, ReportBody},
 };
 use tokio::{
@@ -207,7 +207,8 @@ impl Supervisor {
         self.follow_save(wanted.as_ref()).await;
         let contact = *self.link.contact.borrow();
         let holds = self.saving.as_ref().is_some_and(|saving| saving.holds(wanted.as_ref(), contact, now));
-        let desired = if self.ending && !(holds && self.running.is_some()) { Some(Desired::Exit) } else { wanted };
+        let desired =
+            if self.ending && !(holds && self.running.is_some()) { Some(Desired::Exit) } else { wanted };
         let alone = self.lonely_deadline().is_some_and(|at| at <= now);
         let is_stopped = matches!(desired, Some(Desired::Stop { .. }));
         if let Some(running) = &mut self.running {
@@ -264,7 +265,13 @@ impl Supervisor {
             _ => return,
         };
         let port = running.tell_end();
-        self.saving = Some(Saving::begin(number, port, why, deadline, &self.config.task_id, &self.state));
+        let mut saving = Saving::begin(number, port, why, deadline, &self.config.task_id, &self.state);
+        if !running.leads() {
+            let answer =
+                Answer::of(SaveOutcome::NoAnswer, "its first process, which is the one to tell, has ended");
+            saving.end(answer, &self.state);
+        }
+        self.saving = Some(saving);
     }
 
     /// A save ends with the process that was told, and where the server goes on without it.

@@ -30,10 +30,10 @@ pub struct TestExitArgs {
 }
 
 /// Tells the program and prints what came of it; true where it saved.
+#[expect(clippy::print_stdout, reason = "what it prints is what it is for")]
 pub async fn run(args: &TestExitArgs) -> bool {
     println!("The program on port {} is told to save; it has at most {} s.", args.port, args.wait);
-    let word =
-        Word { reason: ExitReason::Stopped, deadline_seconds: args.wait, job_id: None, task_id: None };
+    let word = Word { reason: ExitReason::Stopped, deadline_seconds: args.wait, job_id: None, task_id: None };
     let begin = Instant::now();
     let taken = Cell::new(None);
     let deadline = begin + Duration::from_secs(args.wait);
@@ -67,7 +67,10 @@ fn lines(args: &TestExitArgs, taken: Option<Duration>, took: Duration, answer: &
     }
     if answer.outcome == SaveOutcome::Saved && took * 2 > Duration::from_secs(args.wait) {
         let took = seconds(took);
-        lines.push(format!("WARNING the save took {took} of {} s: a busy disk may make it too slow", args.wait));
+        lines.push(format!(
+            "WARNING the save took {took} of {} s: a busy disk may make it too slow",
+            args.wait
+        ));
     }
     lines
 }

@@ -73,7 +73,8 @@ async fn request(stream: &mut TcpStream) -> String {
 }
 
 async fn answer(mut stream: TcpStream, does: Does) {
-    let head = |rest: &str| format!("HTTP/1.1 200 OK\r\nContent-Type: {JSON}\r\nConnection: close\r\n{rest}\r\n");
+    let head =
+        |rest: &str| format!("HTTP/1.1 200 OK\r\nContent-Type: {JSON}\r\nConnection: close\r\n{rest}\r\n");
     match does {
         Says(status, kind, body) => {
             let length = body.len();
@@ -139,7 +140,8 @@ async fn a_program_that_saves_is_waited_for_and_what_it_says_is_kept() {
     let sent = sent.borrow();
     let (_, body) = sent[0].split_once("\r\n\r\n").unwrap();
     let body: serde_json::Value = serde_json::from_str(body).unwrap();
-    let want = serde_json::json!({"reason": "stopped", "deadline_seconds": 7, "job_id": "j", "task_id": null});
+    let want =
+        serde_json::json!({"reason": "stopped", "deadline_seconds": 7, "job_id": "j", "task_id": null});
     assert_eq!(body, want);
     assert_eq!(sent.len(), 5, "told once, asked until it has saved");
 }
@@ -148,23 +150,65 @@ async fn a_program_that_saves_is_waited_for_and_what_it_says_is_kept() {
 async fn whatever_is_none_of_the_contract_is_called_what_it_was() {
     use SaveOutcome::{Failed, NoAnswer, TimedOut, WrongAnswer};
     let cases: [(&str, Does, &[Does], SaveOutcome, &str); 20] = [
-        ("it fails", NOTED, &[Says("200 OK", JSON, r#"{"status":"failed","message":"disk full"}"#)], Failed, "disk full"),
+        (
+            "it fails",
+            NOTED,
+            &[Says("200 OK", JSON, r#"{"status":"failed","message":"disk full"}"#)],
+            Failed,
+            "disk full",
+        ),
         ("too slow", NOTED, &[Says("200 OK", JSON, r#"{"status":"saving"}"#)], TimedOut, "still saving"),
-        ("slow, with words", NOTED, &[Says("200 OK", JSON, r#"{"status":"saving","message":"2 of 3"}"#)], TimedOut, "2 of 3"),
+        (
+            "slow, with words",
+            NOTED,
+            &[Says("200 OK", JSON, r#"{"status":"saving","message":"2 of 3"}"#)],
+            TimedOut,
+            "2 of 3",
+        ),
         ("never begins", NOTED, &[Says("200 OK", JSON, r#"{"status":"idle"}"#)], TimedOut, "did not begin"),
-        ("goes silent", NOTED, &[Says("200 OK", JSON, r#"{"status":"saving"}"#), Does::Hangs], TimedOut, "still saving"),
-        ("no such path", Says("404 Not Found", "text/plain", "?"), &[NOTED], WrongAnswer, "notify answers 404"),
+        (
+            "goes silent",
+            NOTED,
+            &[Says("200 OK", JSON, r#"{"status":"saving"}"#), Does::Hangs],
+            TimedOut,
+            "still saving",
+        ),
+        (
+            "no such path",
+            Says("404 Not Found", "text/plain", "?"),
+            &[NOTED],
+            WrongAnswer,
+            "notify answers 404",
+        ),
         ("an error", Says("500 Oops", "text/plain", "?"), &[NOTED], WrongAnswer, "notify answers 500"),
         ("a redirect", Says("302 Found", "", ""), &[NOTED], WrongAnswer, "redirect"),
         ("takes no note", Does::Hangs, &[NOTED], NoAnswer, "notify was not answered within 1 s"),
         ("breaks off", Does::Breaks, &[NOTED], NoAnswer, "notify was not answered"),
-        ("a redirect later", NOTED, &[Says("307 Temporary", "", "")], WrongAnswer, "status answers with a redirect"),
+        (
+            "a redirect later",
+            NOTED,
+            &[Says("307 Temporary", "", "")],
+            WrongAnswer,
+            "status answers with a redirect",
+        ),
         ("an error later", NOTED, &[Says("500 Oops", JSON, "{}")], WrongAnswer, "status answers 500"),
         ("text", NOTED, &[Says("200 OK", "text/html", "<p>saved")], WrongAnswer, "`text/html`"),
         ("no type", NOTED, &[Says("200 OK", "", r#"{"status":"saved"}"#)], WrongAnswer, "no content type"),
         ("no JSON", NOTED, &[Says("200 OK", JSON, "saved")], WrongAnswer, "is not {\"status\""),
-        ("another word", NOTED, &[Says("200 OK", JSON, r#"{"status":"done"}"#)], WrongAnswer, "unknown variant"),
-        ("a step that is none", NOTED, &[Says("200 OK", JSON, r#"{"status":"saved","step":-1}"#)], WrongAnswer, "is not {\"status\""),
+        (
+            "another word",
+            NOTED,
+            &[Says("200 OK", JSON, r#"{"status":"done"}"#)],
+            WrongAnswer,
+            "unknown variant",
+        ),
+        (
+            "a step that is none",
+            NOTED,
+            &[Says("200 OK", JSON, r#"{"status":"saved","step":-1}"#)],
+            WrongAnswer,
+            "is not {\"status\"",
+        ),
         ("without an end", NOTED, &[Does::Endless], WrongAnswer, "more than 65536 bytes"),
         ("10 MB", NOTED, &[Does::Big], WrongAnswer, "more than 65536 bytes"),
         ("a byte at a time", NOTED, &[Does::Drips], NoAnswer, "status was not answered within 1 s"),
@@ -206,8 +250,8 @@ async fn answer_once(stream: TcpStream, is_note: bool) {
     answer(stream, if is_note { NOTED } else { Says("200 OK", JSON, r#"{"status":"saved"}"#) }).await;
 }
 
-#[tokio::test]
-async fn what_a_program_says_is_bounded() {
+#[test]
+fn what_a_program_says_is_bounded() {
     let long = "x".repeat(50_000);
     let status = Status { status: StatusWord::Failed, step: Some(3), path: None, message: Some(long) };
     let answer = status.end().unwrap();

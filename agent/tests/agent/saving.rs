@@ -80,7 +80,9 @@ fn a_program_that_is_told_saves_once_and_goes_on_until_it_is_ended() {
         server.want(notice(50));
         agent.signal(Signal::SIGTERM);
         let far = |body: &ReportBody| match body {
-            ReportBody::Progress { points } => points.last().filter(|point| point.step > step + 3).map(|_| ()),
+            ReportBody::Progress { points } => {
+                points.last().filter(|point| point.step > step + 3).map(|_| ())
+            }
             _ => None,
         };
         server.report(0, "steps after the save", far).await;
@@ -98,7 +100,8 @@ fn a_signal_begins_the_save_also_where_the_server_is_away_and_a_second_one_chang
         run(&server, 60).await;
         server.go_away();
         agent.signal(Signal::SIGTERM);
-        crate::harness::eventually("it is told", || agent.log(0).iter().any(|line| line == "told to save")).await;
+        crate::harness::eventually("it is told", || agent.log(0).iter().any(|line| line == "told to save"))
+            .await;
         agent.signal(Signal::SIGTERM);
         assert_eq!(agent.exit().await, 143);
         assert_eq!(agent.log(0).iter().filter(|line| *line == "told to save").count(), 1);
@@ -118,7 +121,9 @@ fn an_agent_that_is_told_to_end_waits_for_the_others_as_long_as_the_server_says(
         server.want(notice(60));
         let step = save.step.unwrap();
         let far = |body: &ReportBody| match body {
-            ReportBody::Progress { points } => points.last().filter(|point| point.step > step + 3).map(|_| ()),
+            ReportBody::Progress { points } => {
+                points.last().filter(|point| point.step > step + 3).map(|_| ())
+            }
             _ => None,
         };
         server.report(0, "steps after the save", far).await;
@@ -183,6 +188,26 @@ fn only_the_first_process_of_a_replica_has_a_port() {
 }
 
 #[test]
+fn a_replica_whose_first_process_has_ended_keeps_nobody_waiting() {
+    with_server(|server| async move {
+        let _agent = server.bash("[ $LOCAL_RANK = 1 ] || exit 0; echo up >$DIR/up; exec sleep 1000");
+        server
+            .run_with(0, |launch| {
+                launch.exit = settings(600);
+                (launch.world_size, launch.local_world_size) = (2, 2);
+            })
+            .await;
+        server.exited(0, 0).await;
+        server.file("up").await;
+        server.change(|known| known.now = Some(SERVER_NOW));
+        server.want(notice(600));
+        let save = end_of_save(&server).await;
+        assert_eq!(save.outcome, SaveOutcome::NoAnswer);
+        assert!(save.message.unwrap().contains("has ended"));
+    });
+}
+
+#[test]
 fn where_it_is_off_a_signal_ends_the_program_as_before() {
     with_server(|server| async move {
         let mut agent = program(&server, "saves");
@@ -200,14 +225,25 @@ fn a_program_is_tested_while_it_runs() {
         (
             "slow",
             0,
-            &["ok      notification received", "ok      saved at step", "ok      it took", "WARNING the grace"][..],
+            &[
+                "ok      notification received",
+                "ok      saved at step",
+                "ok      it took",
+                "WARNING the grace",
+            ][..],
         ),
-        ("fails", 1, &["ok      notification received", "FAILED  not saved after", "no space left on device"]),
+        (
+            "fails",
+            1,
+            &["ok      notification received", "FAILED  not saved after", "no space left on device"],
+        ),
         ("closed_port", 1, &["FAILED  notification not received, no answer: nobody listens"]),
     ] {
         with_server(|server| async move {
             let path = example();
-            let script = format!("echo $HOLDFAST_EXIT_PORT >$DIR/port; EXIT_BEHAVIOUR={behaviour} exec python3 {path}");
+            let script = format!(
+                "echo $HOLDFAST_EXIT_PORT >$DIR/port; EXIT_BEHAVIOUR={behaviour} exec python3 {path}"
+            );
             let _agent = server.bash(&script);
             run(&server, 60).await;
             let port = server.file("port").await;

@@ -12,9 +12,7 @@ use crate::{
     failure::Exit,
     ids::{ReplicaName, TaskId},
     policy::Refusal,
-    record::{
-        AttemptResult, EventKind, EventReason, ExitReason, ProofVerdict, Queue, QueueReason, State,
-    },
+    record::{AttemptResult, EventKind, EventReason, ExitReason, ProofVerdict, Queue, QueueReason, State},
     time::Time,
     words,
 };
@@ -314,7 +312,11 @@ impl Turn {
                 gathering.window_ends = gathering.window_ends.max(until);
                 gathering.stop_ends = gathering.stop_ends.max(until);
             }
-            Stage::Saving(saving) => saving.given_up_at = saving.given_up_at.max(until),
+            Stage::Saving(saving) => {
+                saving.given_up_at = saving.given_up_at.max(until);
+                // The cluster has yet to say what it was for.
+                saving.over_at = saving.over_at.map(|_| self.now);
+            }
             Stage::Queued | Stage::Running | Stage::Stopping | Stage::Over(_) => {}
         }
         // It may never have been asked to end by itself.

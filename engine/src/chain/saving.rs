@@ -106,12 +106,17 @@ fn combine(saving: &Saving, attempt: &Attempt, name: impl Fn(usize) -> String) -
     let outcome = outcome.unwrap_or(SaveOutcome::NoAnswer);
     let saved = all.iter().filter_map(|(.., said)| said.filter(|save| save.outcome == SaveOutcome::Saved));
     // Those that name no step have saved no less.
-    let newest = saved.min_by_key(|save| save.step.unwrap_or(u64::MAX)).filter(|_| outcome == SaveOutcome::Saved);
+    let newest =
+        saved.min_by_key(|save| save.step.unwrap_or(u64::MAX)).filter(|_| outcome == SaveOutcome::Saved);
     let mut words: Vec<String> = Vec::new();
     for (index, one, message, _) in &all {
         if *one != SaveOutcome::Saved || (all.len() == 1 && message.is_some()) {
             let message = message.as_deref().unwrap_or(one.plain());
-            words.push(if all.len() == 1 { message.to_owned() } else { format!("{}: {message}", name(*index)) });
+            words.push(if all.len() == 1 {
+                message.to_owned()
+            } else {
+                format!("{}: {message}", name(*index))
+            });
         }
         if words.len() >= limits::SAVES_TOLD {
             break;

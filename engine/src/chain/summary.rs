@@ -90,11 +90,13 @@ pub(super) fn spends(chain: &Chain) -> Use {
         Stage::Failing(_) | Stage::Stopping => Use::Stalled,
         Stage::Over(_) => Use::Nothing,
         // Steps are made by all: a replica that has not said yet that it started has.
-        Stage::Starting | Stage::Running | Stage::Saving(_) => match chain.attempt.launch.progress.last_step() {
-            None => Use::Starting,
-            Some(last) if Some(last) < chain.history.reached => Use::Redone,
-            Some(_) => Use::Kept,
-        },
+        Stage::Starting | Stage::Running | Stage::Saving(_) => {
+            match chain.attempt.launch.progress.last_step() {
+                None => Use::Starting,
+                Some(last) if Some(last) < chain.history.reached => Use::Redone,
+                Some(_) => Use::Kept,
+            }
+        }
     }
 }
 
@@ -152,7 +154,6 @@ fn saving_until(chain: &Chain) -> Option<Time> {
         _ => None,
     }
 }
-
 
 /// Why no restart follows, or would follow.
 fn why_not(chain: &Chain) -> Option<WhyNot> {
@@ -216,7 +217,9 @@ fn tail(chain: &Chain, state: State, now: Time) -> String {
                 }
             }
         },
-        State::Saving => saving_until(chain).map(|until| words::time_left(until.seconds_since(now))).unwrap_or_default(),
+        State::Saving => {
+            saving_until(chain).map(|until| words::time_left(until.seconds_since(now))).unwrap_or_default()
+        }
         State::Stopping | State::Stopped => match &chain.intent {
             Intent::Run => String::new(),
             Intent::Stop { by } | Intent::Delete { by, .. } => format!("by {by}"),

@@ -77,7 +77,10 @@ fn a_stop_tells_all_replicas_at_once_and_waits_until_each_has_saved() {
     assert!(world.removes(false));
     assert_eq!((world.state().0, world.desired(0)), (State::Stopping, Desired::Exit));
     let save = world.save();
-    assert_eq!((save.outcome, save.step, save.path.as_deref()), (SaveOutcome::Saved, Some(12), Some("/ckpt/12")));
+    assert_eq!(
+        (save.outcome, save.step, save.path.as_deref()),
+        (SaveOutcome::Saved, Some(12), Some("/ckpt/12"))
+    );
     assert_eq!(world.chain.summary(world.now).saved_step, Some(12));
     world.observe(Observation::Absent);
     assert_eq!(world.state().0, State::Stopped);
@@ -136,7 +139,10 @@ fn time_that_is_over_lets_the_stop_go_on() {
     let due = world.chain.wake_at().unwrap();
     assert_eq!(due, world.now.plus_seconds(WAIT + limits::SAVE_WORD_SECONDS));
     world.after(WAIT as f64);
-    assert_eq!((world.state().0, world.chain.summary(world.now).tail.as_str()), (State::Saving, "at most 0 s left"));
+    assert_eq!(
+        (world.state().0, world.chain.summary(world.now).tail.as_str()),
+        (State::Saving, "at most 0 s left")
+    );
     world.after(limits::SAVE_WORD_SECONDS as f64);
     assert!(world.removes(false));
     let save = world.save();
@@ -175,7 +181,11 @@ fn a_deletion_saves_too_and_may_follow_a_stop() {
     let mut world = saver(1);
     let deadline_at = world.now.plus_seconds(WAIT);
     world.stop().after(10.0).ask(Request::Delete { force: false });
-    assert_eq!(world.notice(0), Some(ExitNotice { reason: ExitReason::Stopped, deadline_at }), "the first word");
+    assert_eq!(
+        world.notice(0),
+        Some(ExitNotice { reason: ExitReason::Stopped, deadline_at }),
+        "the first word"
+    );
     world.says(0, SaveOutcome::Failed, None).observe(Observation::Absent);
     assert_eq!(world.effects, [Effect::Forget]);
 }
@@ -315,4 +325,10 @@ fn a_server_that_comes_back_hears_the_agents_before_it_gives_them_up() {
     assert_eq!(world.state().0, State::Saving);
     world.says(0, SaveOutcome::Saved, Some(12));
     assert_eq!(world.save().outcome, SaveOutcome::Saved);
+
+    let mut world = saver(1);
+    world.signalled(0).says(0, SaveOutcome::Saved, Some(12));
+    world.now = world.now.plus_seconds(WAIT);
+    world.give(Input::Returned).placed(&[(0, EndReason::OomKilled)]).after(3.0).gone();
+    assert_eq!(world.attempts()[1].cause, AttemptCause::Failure, "the cluster's word came in time");
 }

@@ -124,6 +124,6 @@ mod tests {
         assert!(html.contains("<details") && html.contains("open"), "{html}");
         assert!(html.contains("worker-0") && html.contains("Mount the volume."), "{html}");
         assert!(html.contains("&lt;b&gt;/ckpt") && !html.contains("<b>/ckpt"), "{html}");
-        assert!(html.contains("passed in"), "{html}");
+        assert!(html.contains("shared memory") && html.contains("0.25 s"), "{html}");
     }
 }

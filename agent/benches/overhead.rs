@@ -158,6 +158,7 @@ fn reply(request: &SyncRequest) -> SyncReply {
         first_rank: 0,
         local_world_size: 1,
         stop_grace_seconds: 5,
+        watch: None,
     };
     SyncReply {
         acknowledged: request.reports.last().map_or(0, |report| report.sequence),

@@ -321,6 +321,7 @@ mod tests {
             first_rank: 0,
             local_world_size: 1,
             stop_grace_seconds: 1,
+            watch: None,
         };
         Desired::Run { launch }
     }

@@ -191,6 +191,7 @@ impl Server {
             first_rank: 0,
             local_world_size: 1,
             stop_grace_seconds: 20,
+            watch: None,
         };
         change(&mut launch);
         self.want(Desired::Run { launch: launch.clone() });

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     ids::{ReplicaName, TaskId},
     record::LaunchCause,
-    sync::{Desired, Launch, PortOffer},
+    sync::{Desired, HangWatch, Launch, PortOffer},
 };
 
 pub(super) fn of(
@@ -52,8 +52,19 @@ pub(super) fn of(
                     first_rank: (index as u32).saturating_mul(processes),
                     local_world_size: processes,
                     stop_grace_seconds: limits::STOP_GRACE_SECONDS,
+                    watch: watch(chain),
                 },
             }
         }
     }
+}
+
+/// How the processes of every launch are watched, where Job Hang Detection is on.
+pub(super) fn watch(chain: &Chain) -> Option<HangWatch> {
+    let hang = chain.spec.fault_tolerance.hang_detection;
+    hang.enabled.then_some(HangWatch {
+        interval_seconds: hang.interval_seconds,
+        window_seconds: hang.window_seconds,
+        start_after_seconds: hang.start_after_seconds,
+    })
 }

@@ -62,6 +62,7 @@ impl Turn {
                 });
             }
             ReportBody::Phase { phase } => self.chain.attempt.launch.phase = *phase,
+            ReportBody::Still { .. } | ReportBody::Moved { .. } | ReportBody::Stacks { .. } => {}
             ReportBody::LogLost { text } => {
                 let text = format!("{name}: {}", bounded(text));
                 self.event(EventKind::Warning, "holdfast", &text);

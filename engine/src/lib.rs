@@ -9,6 +9,7 @@
 pub mod chain;
 pub mod classify;
 pub mod failure;
+pub mod hang;
 pub mod ids;
 pub mod job;
 pub mod ledger;

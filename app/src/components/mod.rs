@@ -10,6 +10,7 @@ pub mod confirm;
 pub mod failed;
 pub mod field;
 pub mod frame;
+pub mod hang;
 pub mod icon;
 pub mod incident;
 pub mod lanes;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{EndReason, incident::Gathering};
+use super::{EndReason, incident::Gathering, standstill::Standstill};
 use crate::{
     failure::{Exit, FailureType, Phase},
     ids::{JobId, NodeName, ReplicaName, TaskId},
@@ -172,6 +172,12 @@ pub(super) struct Launch {
     pub progress: LaunchProgress,
     /// The verdict that was last told.
     pub told: ProofVerdict,
+    /// When it was last seen to make progress: a step, a checkpoint, a phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_at: Option<Time>,
+    /// Its processes that do not move.
+    #[serde(default, skip_serializing_if = "Standstill::is_empty")]
+    pub still: Standstill,
 }
 
 impl Launch {
@@ -189,6 +195,8 @@ impl Launch {
             phase: Phase::Starting,
             progress: LaunchProgress::new(history),
             told: ProofVerdict::Pending,
+            moved_at: None,
+            still: Standstill::default(),
         }
     }
 

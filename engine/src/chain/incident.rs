@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     failure::{Evidence, Exit, Phase, Role, Signal, Verdict},
+    hang::HangRecord,
     ids::{IncidentId, TaskId},
     ledger::{Times, Use},
     record::{Action, Budget, Cost, DecisionRecord, EventKind, EventReason, IncidentRecord},
@@ -26,6 +27,8 @@ pub(super) enum Sign {
     Fact { replica: usize, reason: EndReason },
     /// A replica's processes are gone, nobody knows why.
     Ended { replica: usize },
+    /// Nothing moves any more.
+    Hang(Box<HangRecord>),
 }
 
 /// How one process ended, without its evidence.
@@ -81,6 +84,9 @@ pub(super) struct Gathering {
     pub facts: Vec<SeenFact>,
     /// The first replica whose processes were gone without a word.
     pub ended: Option<usize>,
+    /// Nothing moved any more; how its processes end when they are stopped says nothing then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hang: Option<Box<HangRecord>>,
     pub step: Option<u64>,
     pub phase: Option<Phase>,
     /// Once it is made, nothing more is gathered.
@@ -124,6 +130,7 @@ impl Gathering {
             evidence: Vec::new(),
             facts: Vec::new(),
             ended: None,
+            hang: None,
             step: None,
             phase: None,
             judged: None,
@@ -160,6 +167,10 @@ impl Gathering {
             Sign::Ended { replica } => {
                 self.ended.get_or_insert(replica);
             }
+            Sign::Hang(hang) => {
+                self.phase.get_or_insert(hang.phase);
+                self.hang.get_or_insert(hang);
+            }
         }
     }
 
@@ -170,12 +181,13 @@ impl Gathering {
         let telling = |seen: &SeenExit| {
             !seen.asked && !seen.follows && !seen.exit.is_success() && seen.exit != Exit::Signal(Signal::TERM)
         };
-        !self.facts.is_empty() || self.exits.iter().any(telling)
+        self.hang.is_some() || !self.facts.is_empty() || self.exits.iter().any(telling)
     }
 
     /// All that was seen followed from another failure.
     fn only_consequences(&self) -> bool {
         self.facts.is_empty()
+            && self.hang.is_none()
             && self.ended.is_none()
             && self.exits.iter().all(|seen| seen.asked || seen.follows || seen.exit.is_success())
     }
@@ -264,6 +276,9 @@ impl Turn {
             Some(Sign::Ended { replica }) => {
                 format!("The processes of {} were ended from outside.", name(*replica))
             }
+            Some(Sign::Hang(hang)) => {
+                format!("A hang: {}. The launch is stopped everywhere.", hang.words)
+            }
             None => return,
         };
         self.event(EventKind::Incident, "holdfast", &text);
@@ -274,7 +289,8 @@ impl Turn {
         let Stage::Failing(gathering) = &mut self.chain.attempt.stage else { return };
         let mut gathered = std::mem::replace(gathering, Box::new(Gathering::new(self.now)));
         let attempt = &mut self.chain.attempt;
-        let verdict = judge::verdict(&gathered, attempt, self.chain.spec.kind);
+        let verdict =
+            judge::verdict(&gathered, attempt, self.chain.spec.kind, self.chain.spec.processes_per_replica);
         // No step beyond the newest of all since the same error: it would come again (R13).
         let reached = self.chain.history.reached;
         let repeats = repeats(&verdict, &self.chain.past, reached);
@@ -387,6 +403,7 @@ fn open_record(
             fault: verdict.fault.clone(),
             hint: verdict.hint.clone(),
             evidence: verdict.evidence.clone(),
+            hang: gathered.hang.as_deref().cloned(),
             fingerprint: verdict.fingerprint.clone(),
             repeats,
             decision: undecided(),

@@ -6,6 +6,7 @@ use super::{
     EndReason,
     attempt::{self, Attempt},
     incident::Gathering,
+    standstill,
 };
 use crate::{
     classify::{self, ClusterFact, RankExit, VerdictInput},
@@ -17,7 +18,10 @@ use crate::{
 const NO_EVIDENCE: &str = "no-evidence";
 
 /// The verdict on a gathered incident. There always is one: the attempt cannot go on, whether anything explains it or not.
-pub(super) fn verdict(gathered: &Gathering, attempt: &Attempt, kind: JobKind) -> Verdict {
+pub(super) fn verdict(gathered: &Gathering, attempt: &Attempt, kind: JobKind, processes: u32) -> Verdict {
+    if let Some(hang) = &gathered.hang {
+        return standstill::verdict(hang, attempt, kind, processes);
+    }
     let name = |index: usize| attempt::name(kind, index);
     let placement: BTreeMap<_, _> = attempt
         .replicas

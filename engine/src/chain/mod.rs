@@ -24,6 +24,7 @@ mod observe;
 mod person;
 mod report;
 mod settle;
+mod standstill;
 mod summary;
 #[cfg(test)]
 pub(crate) mod testing;

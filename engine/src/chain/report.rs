@@ -61,8 +61,13 @@ impl Turn {
                     ..event.clone()
                 });
             }
-            ReportBody::Phase { phase } => self.chain.attempt.launch.phase = *phase,
-            ReportBody::Still { .. } | ReportBody::Moved { .. } | ReportBody::Stacks { .. } => {}
+            ReportBody::Phase { phase } => {
+                self.take_movement(report.at);
+                self.chain.attempt.launch.phase = *phase;
+            }
+            ReportBody::Still { ranks } => self.take_still(index, ranks),
+            ReportBody::Moved { ranks } => self.take_moved(index, ranks),
+            ReportBody::Stacks { stacks } => self.take_stacks(index, stacks),
             ReportBody::LogLost { text } => {
                 let text = format!("{name}: {}", bounded(text));
                 self.event(EventKind::Warning, "holdfast", &text);
@@ -146,6 +151,7 @@ impl Turn {
         }
         let mut speaks = false;
         for point in &points {
+            self.take_movement(point.at);
             speaks = self.take_point(index as u32, point);
         }
         let chain = &mut self.chain;
@@ -173,6 +179,7 @@ impl Turn {
     }
 
     fn take_checkpoint(&mut self, event: &CheckpointEvent) {
+        self.take_movement(event.at);
         let chain = &mut self.chain;
         let news = chain.attempt.launch.progress.take_checkpoint(&mut chain.history, event);
         let path = event.path.as_deref().map(bounded).map(|path| format!(" ({path})")).unwrap_or_default();

@@ -84,9 +84,7 @@ fn check_report(
             watch::check_ranks(n, still.iter().map(|still| still.rank), replica, ranks)?;
             still.iter().try_for_each(|still| watch::check_still(n, still))
         }
-        ReportBody::Moved { ranks: moved } => {
-            watch::check_ranks(n, moved.iter().copied(), replica, ranks)
-        }
+        ReportBody::Moved { ranks: moved } => watch::check_ranks(n, moved.iter().copied(), replica, ranks),
         ReportBody::Stacks { stacks } => {
             watch::check_ranks(n, stacks.iter().map(|stack| stack.rank), replica, ranks)?;
             watch::check_stacks(n, stacks)

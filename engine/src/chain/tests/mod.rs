@@ -1,5 +1,6 @@
 //! Scenarios of scenarios.md, by their numbers, and random histories.
 
+mod hangs;
 mod late;
 mod people;
 mod random;

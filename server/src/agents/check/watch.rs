@@ -51,10 +51,7 @@ fn check_key(n: u64, key: &StackKey) -> Result<(), SyncError> {
 
 pub(super) fn check_still(n: u64, still: &StillRank) -> Result<(), SyncError> {
     if still.until < still.since {
-        return Err(refuse(format!(
-            "report {n}: rank {} stands still until before it began to",
-            still.rank
-        )));
+        return Err(refuse(format!("report {n}: rank {} stands still until before it began to", still.rank)));
     }
     if still.witnesses.len() > limits::WITNESSES {
         return Err(refuse(format!(
@@ -114,10 +111,7 @@ pub(super) fn check_stacks(n: u64, stacks: &[RankStack]) -> Result<(), SyncError
         }
     }
     if bytes > limits::STACKS_BYTES {
-        return Err(refuse(format!(
-            "report {n}: {bytes} bytes of stacks; at most {}",
-            limits::STACKS_BYTES
-        )));
+        return Err(refuse(format!("report {n}: {bytes} bytes of stacks; at most {}", limits::STACKS_BYTES)));
     }
     Ok(())
 }

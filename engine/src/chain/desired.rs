@@ -61,7 +61,7 @@ pub(super) fn of(
 
 /// How the processes of every launch are watched, where Job Hang Detection is on.
 pub(super) fn watch(chain: &Chain) -> Option<HangWatch> {
-    let hang = chain.spec.fault_tolerance.hang_detection;
+    let hang = &chain.spec.fault_tolerance.hang_detection;
     hang.enabled.then_some(HangWatch {
         interval_seconds: hang.interval_seconds,
         window_seconds: hang.window_seconds,

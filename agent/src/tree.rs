@@ -185,7 +185,10 @@ mod tests {
         let want = Stat { parent: 7, started: 4711, zombie: false, state: b'R', used: 0, threads: 1 };
         assert_eq!(parse_stat(text), Some(want));
         let text = "12 (a) t 7 12 12 0 -1 4194560 1 0 0 0 10 20 300 4000 20 0 64 0 4711 1 1";
-        assert_eq!(parse_stat(text).map(|stat| (stat.state, stat.used, stat.threads)), Some((b't', 4330, 64)));
+        assert_eq!(
+            parse_stat(text).map(|stat| (stat.state, stat.used, stat.threads)),
+            Some((b't', 4330, 64))
+        );
         assert_eq!(parse_stat("nonsense"), None);
     }
 
@@ -208,7 +211,12 @@ mod tests {
     #[test]
     fn a_family_holds_the_living_only() {
         let stat = |parent, zombie| Stat { parent, started: 1, zombie, state: b'S', used: 0, threads: 1 };
-        let all = BTreeMap::from([(2, stat(1, false)), (3, stat(2, true)), (4, stat(2, false)), (5, stat(1, false))]);
+        let all = BTreeMap::from([
+            (2, stat(1, false)),
+            (3, stat(2, true)),
+            (4, stat(2, false)),
+            (5, stat(1, false)),
+        ]);
         let pids = |pid| family(pid, &all).into_iter().map(|p| p.pid).collect::<Vec<_>>();
         assert_eq!((pids(2), pids(3), pids(9)), (vec![2, 4], vec![], vec![]));
     }

@@ -69,7 +69,8 @@ impl Activity {
     /// It said something of its collectives. The first word of them is no movement: a watchdog speaks up where there is none.
     pub fn collective(&mut self, said: Collective, at: Time) {
         let known = self.collective.take();
-        let (enqueued, completed) = known.as_ref().map_or((None, None), |k| (k.last_enqueued, k.last_completed));
+        let (enqueued, completed) =
+            known.as_ref().map_or((None, None), |k| (k.last_enqueued, k.last_completed));
         let is_more = |said: Option<u64>, known: Option<u64>| known.is_some() && said > known;
         let moved = is_more(said.last_completed, completed) || is_more(said.last_enqueued, enqueued);
         self.moves.collectives += u64::from(moved);

@@ -77,7 +77,10 @@ mod tests {
                 "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7930, OpType=_ALLGATHER_BASE, NumelIn=214016000, Timeout(ms)=600000) ran",
                 (Some(7930), None, Some("_ALLGATHER_BASE")),
             ),
-            ("CollectiveFingerPrint(SequenceNumber=12, OpType=ALLREDUCE, TensorShape=[1]", (Some(12), None, Some("ALLREDUCE"))),
+            (
+                "CollectiveFingerPrint(SequenceNumber=12, OpType=ALLREDUCE, TensorShape=[1]",
+                (Some(12), None, Some("ALLREDUCE")),
+            ),
             ("OpType=ALLREDUCE", (None, None, None)),
             ("step 5 loss 0.3", (None, None, None)),
         ] {

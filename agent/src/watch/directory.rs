@@ -66,7 +66,9 @@ pub fn walk(root: &Path) -> io::Result<Contents> {
                 return Ok(contents);
             }
             // What is removed meanwhile is no error. Links are not followed: they may lead anywhere.
-            let Ok((path, meta)) = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))) else { continue };
+            let Ok((path, meta)) = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))) else {
+                continue;
+            };
             contents.add(&meta);
             if meta.is_dir() {
                 next.push((changed(&meta), path));

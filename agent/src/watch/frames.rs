@@ -37,11 +37,6 @@ impl Frame {
             _ => self.function.clone(),
         }
     }
-
-    /// Whether it is in a file with this end of a path.
-    pub fn is_in(&self, file: &str) -> bool {
-        self.function.strip_suffix(')').is_some_and(|open| open.ends_with(file))
-    }
 }
 
 /// One thread of a process.
@@ -82,7 +77,9 @@ fn printable(c: char) -> char {
 
 /// A path as the module that it is: without the directory of the installation, which may differ between nodes.
 fn shortened(path: &str) -> String {
-    if let Some(module) = ROOTS.iter().filter_map(|root| path.rsplit_once(root)).map(|(_, rest)| rest).min_by_key(|m| m.len()) {
+    if let Some(module) =
+        ROOTS.iter().filter_map(|root| path.rsplit_once(root)).map(|(_, rest)| rest).min_by_key(|m| m.len())
+    {
         return module.to_owned();
     }
     if let Some((_, rest)) = path.rsplit_once("/lib/python")
@@ -185,7 +182,10 @@ mod tests {
     #[test]
     fn a_path_is_shown_as_its_module() {
         for (path, want) in [
-            ("/opt/conda/lib/python3.11/site-packages/torch/nn/modules/module.py", "torch/nn/modules/module.py"),
+            (
+                "/opt/conda/lib/python3.11/site-packages/torch/nn/modules/module.py",
+                "torch/nn/modules/module.py",
+            ),
             ("/usr/lib/python3/dist-packages/numpy/core/multiarray.py", "numpy/core/multiarray.py"),
             ("/usr/lib/python3.12/threading.py", "threading.py"),
             ("/home/a/b/c/project/train/loop.py", "project/train/loop.py"),
@@ -225,9 +225,18 @@ mod tests {
         let (shown_threads, omitted) = shown(&threads, 1 << 30);
         assert_eq!((shown_threads.len(), omitted), (THREADS, 200 - THREADS as u32));
         assert_eq!(shown_threads[0].frames[0], "f0 (torch/nn/modules/module.py:0)");
-        assert_eq!((shown_threads[0].frames.len(), shown_threads[0].omitted_frames), (FRAMES, 1000 - FRAMES as u32));
+        assert_eq!(
+            (shown_threads[0].frames.len(), shown_threads[0].omitted_frames),
+            (FRAMES, 1000 - FRAMES as u32)
+        );
         let (few, omitted) = shown(&threads, 10_000);
-        let stack = RankStack { rank: 0, at: engine::time::Time(0), threads: few, omitted_threads: omitted, missing: None };
+        let stack = RankStack {
+            rank: 0,
+            at: engine::time::Time(0),
+            threads: few,
+            omitted_threads: omitted,
+            missing: None,
+        };
         assert!(size(&stack) <= 10_000 && size(&stack) > 9_000, "{}", size(&stack));
         assert_eq!(stack.threads.len() as u32 + omitted, 200);
         assert_eq!(shown(&[], 0), (vec![], 0));

@@ -13,7 +13,12 @@ use crate::{
 
 /// Clock ticks a second.
 static TICKS: LazyLock<u64> = LazyLock::new(|| {
-    sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(100)
+    sysconf(SysconfVar::CLK_TCK)
+        .ok()
+        .flatten()
+        .and_then(|n| u64::try_from(n).ok())
+        .filter(|n| *n > 0)
+        .unwrap_or(100)
 });
 
 /// Processor time of some processes, of their threads and of the children they have waited for.
@@ -31,7 +36,8 @@ pub fn state(pid: i32) -> Option<ProcessState> {
     let is = run_state(&status)?;
     // Not shown where this user may not look into the process; that says nothing of its state.
     let channel = fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
-    let waits_in = Some(channel.trim()).filter(|name| !name.is_empty() && *name != "0" && is != RunState::Running);
+    let waits_in =
+        Some(channel.trim()).filter(|name| !name.is_empty() && *name != "0" && is != RunState::Running);
     Some(ProcessState { is, waits_in: waits_in.map(|name| bounded(name, WORDS_BYTES)) })
 }
 
@@ -100,7 +106,10 @@ mod tests {
 
     #[test]
     fn a_state_has_words() {
-        let state = ProcessState { is: RunState::Uninterruptible, waits_in: Some("nfs_wait_bit_killable".to_owned()) };
+        let state = ProcessState {
+            is: RunState::Uninterruptible,
+            waits_in: Some("nfs_wait_bit_killable".to_owned()),
+        };
         assert!(words(&state).ends_with("(D), waits in nfs_wait_bit_killable"));
     }
 }

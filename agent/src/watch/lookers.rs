@@ -125,7 +125,11 @@ impl Lookers {
     }
 
     /// Takes an answer; the directory's is given back. Stacks that were asked for by an earlier sample say how it was then.
-    fn take(&mut self, answer: Answer, readings: &mut BTreeMap<u32, Reading>) -> Option<io::Result<Contents>> {
+    fn take(
+        &mut self,
+        answer: Answer,
+        readings: &mut BTreeMap<u32, Reading>,
+    ) -> Option<io::Result<Contents>> {
         match answer {
             Answer::Stacks { rank, ask, reading } => {
                 if let Some(looker) = self.ranks.get_mut(&rank) {
@@ -145,7 +149,8 @@ impl Lookers {
 
     fn ask(&mut self, rank: u32, ask: Ask) -> Result<(), Missing> {
         if !self.ranks.contains_key(&rank) {
-            let looker = self.start(rank).map_err(|why| Missing::Other(format!("no thread to read it: {why}")))?;
+            let looker =
+                self.start(rank).map_err(|why| Missing::Other(format!("no thread to read it: {why}")))?;
             self.ranks.insert(rank, looker);
         }
         let looker = self.ranks.get_mut(&rank).filter(|looker| !looker.is_out).ok_or(Missing::TimedOut)?;

@@ -60,7 +60,8 @@ impl Sampler {
     /// Samples until nobody wants to know any more.
     pub(super) fn run(mut self, ended: &mpsc::Receiver<u32>) {
         let interval = self.interval();
-        let mut next = self.target.started_at + Duration::from_secs(self.target.watch.start_after_seconds.into());
+        let mut next =
+            self.target.started_at + Duration::from_secs(self.target.watch.start_after_seconds.into());
         loop {
             match ended.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Ok(rank) => self.end(rank),
@@ -103,7 +104,11 @@ impl Sampler {
             }
         }
         let full = |rank: &u32| self.processes.get(rank).is_some_and(|process| process.tracker.is_told());
-        let wanted = families.iter().map(|(rank, family)| Wanted { rank: *rank, family: family.clone(), full: full(rank) });
+        let wanted = families.iter().map(|(rank, family)| Wanted {
+            rank: *rank,
+            family: family.clone(),
+            full: full(rank),
+        });
         let limit = LOOK_LIMIT.min(self.interval() / 2);
         let (readings, directory) = self.lookers.look(wanted.collect(), limit);
         self.see_directory(directory, at);
@@ -205,7 +210,13 @@ fn rank_stack(rank: u32, sample: Sample, bytes: usize) -> RankStack {
         Err(why) => (Vec::new(), Some(why)),
     };
     let (threads, omitted_threads) = frames::shown(&threads, bytes);
-    RankStack { rank, at: sample.at, threads, omitted_threads, missing: missing.map(|why: Missing| why.words()) }
+    RankStack {
+        rank,
+        at: sample.at,
+        threads,
+        omitted_threads,
+        missing: missing.map(|why: Missing| why.words()),
+    }
 }
 
 #[cfg(test)]
@@ -232,7 +243,9 @@ mod tests {
 
     #[test]
     fn stacks_of_many_processes_go_into_bounded_reports() {
-        let full = (0..40).map(|rank| (rank, sample(300, 300))).chain([(40, Sample { stacks: Err(Missing::NotPython), ..sample(0, 0) })]);
+        let full = (0..40)
+            .map(|rank| (rank, sample(300, 300)))
+            .chain([(40, Sample { stacks: Err(Missing::NotPython), ..sample(0, 0) })]);
         let reports = stack_reports(full.collect());
         let mut ranks = Vec::new();
         for report in &reports {

@@ -103,14 +103,15 @@ impl Missing {
         bounded(&text, WORDS_BYTES)
     }
 
+    fn no_permission() -> Self {
+        Self::NoPermission(fs::read_to_string(PTRACE_SCOPE).ok().map(|scope| scope.trim().to_owned()))
+    }
+
     /// From an error of the library.
     fn new(why: &anyhow::Error) -> Self {
         let number = why.chain().find_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error());
         match number {
-            Some(libc::EPERM | libc::EACCES) => {
-                let scope = fs::read_to_string(PTRACE_SCOPE).ok();
-                Self::NoPermission(scope.map(|scope| scope.trim().to_owned()))
-            }
+            Some(libc::EPERM | libc::EACCES) => Self::no_permission(),
             Some(libc::ESRCH | libc::ENOENT) => Self::Gone,
             _ => {
                 let text = format!("{why:#}");
@@ -182,7 +183,14 @@ impl Reader {
             if read.len() == PROCESSES {
                 break;
             }
-            let Some(process) = self.process(identity) else { continue };
+            let process = match self.process(identity) {
+                Ok(Some(process)) => process,
+                Ok(None) => continue,
+                Err(why) => {
+                    refused.get_or_insert((identity.pid, why));
+                    continue;
+                }
+            };
             if process.role == Some(Role::Serves) && !full {
                 continue;
             }
@@ -200,25 +208,31 @@ impl Reader {
         // The sort is stable: of those with one role the oldest stays first.
         read.sort_by_key(|(role, ..)| *role);
         match (read.first(), refused) {
-            (Some((role, pid, ..)), _) if *role != Role::Serves => Reading { pid: *pid, stacks: Ok(gather(read, full)) },
+            (Some((role, pid, ..)), _) if *role != Role::Serves => {
+                Reading { pid: *pid, stacks: Ok(gather(read, full)) }
+            }
             (_, Some((pid, why))) => Reading { pid, stacks: Err(why) },
             _ => Reading { pid: own, stacks: Err(Missing::NotPython) },
         }
     }
 
-    /// The process, if it runs Python.
-    fn process(&mut self, identity: Identity) -> Option<&mut Process> {
-        let exe = fs::read_link(format!("/proc/{}/exe", identity.pid)).ok()?;
+    /// The process, if it runs Python and that can be seen.
+    fn process(&mut self, identity: Identity) -> Result<Option<&mut Process>, Missing> {
+        let exe = match fs::read_link(format!("/proc/{}/exe", identity.pid)) {
+            Ok(exe) => exe,
+            Err(why) if why.kind() == io::ErrorKind::PermissionDenied => return Err(Missing::no_permission()),
+            Err(_) => return Ok(None),
+        };
         if self.known.get(&identity).is_some_and(|known| known.exe != exe) {
             self.known.remove(&identity);
         }
         if !self.known.contains_key(&identity) {
             if !runs_python(identity.pid, &exe) {
-                return None;
+                return Ok(None);
             }
             self.known.insert(identity, Process { exe, spy: None, role: None });
         }
-        self.known.get_mut(&identity)
+        Ok(self.known.get_mut(&identity))
     }
 }
 
@@ -236,7 +250,12 @@ fn runs_python(pid: i32, exe: &std::path::Path) -> bool {
 
 impl Process {
     /// Its threads, and whether two looks saw the same.
-    fn look_twice(&mut self, identity: Identity, threads: u32, full: bool) -> Result<(bool, Vec<Thread>), Missing> {
+    fn look_twice(
+        &mut self,
+        identity: Identity,
+        threads: u32,
+        full: bool,
+    ) -> Result<(bool, Vec<Thread>), Missing> {
         if threads > READABLE {
             return Err(Missing::Threads(threads));
         }
@@ -310,7 +329,8 @@ fn frame(frame: &py_spy::Frame) -> Frame {
 }
 
 fn is_same(one: &[Thread], other: &[Thread]) -> bool {
-    Hash::of_all(one.iter().filter(|t| runs_the_program(t))) == Hash::of_all(other.iter().filter(|t| runs_the_program(t)))
+    Hash::of_all(one.iter().filter(|t| runs_the_program(t)))
+        == Hash::of_all(other.iter().filter(|t| runs_the_program(t)))
 }
 
 fn runs_the_program(thread: &Thread) -> bool {

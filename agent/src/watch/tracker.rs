@@ -189,9 +189,11 @@ impl Tracker {
         let samples = self.standstill.map_or(0, |(.., samples)| samples);
         let witnesses = vec![
             self.stack_witness(sample, since),
-            witness(WitnessKind::Step, activity.step.map(|(step, at)| (Some(at), format!("after step {step}"))), || {
-                "it has printed no step".to_owned()
-            }),
+            witness(
+                WitnessKind::Step,
+                activity.step.map(|(step, at)| (Some(at), format!("after step {step}"))),
+                || "it has printed no step".to_owned(),
+            ),
             output_witness(activity, since),
             witness(WitnessKind::Checkpoint, checkpoint(sample), || {
                 sample.growth.unknown.clone().unwrap_or_default()
@@ -315,10 +317,13 @@ fn innermost(key: &StackKey) -> String {
 }
 
 fn told(level: Level, still: &StillRank) -> Told {
-    let says = still.witnesses.iter().map(|witness| (witness.kind, mem::discriminant(&witness.says))).collect();
-    let is_same = |witness: &Witness| witness.kind == WitnessKind::Stack && witness.says == WitnessSays::Unchanged;
+    let says =
+        still.witnesses.iter().map(|witness| (witness.kind, mem::discriminant(&witness.says))).collect();
+    let is_same =
+        |witness: &Witness| witness.kind == WitnessKind::Stack && witness.says == WitnessSays::Unchanged;
     // Where the stack changes all the time, one more is no news.
-    let stack = still.stack.as_ref().filter(|_| still.witnesses.iter().any(is_same)).map(|key| key.hash.clone());
+    let stack =
+        still.stack.as_ref().filter(|_| still.witnesses.iter().any(is_same)).map(|key| key.hash.clone());
     let state = still.state.as_ref().map(|state| state.is);
     // One that works takes turns between these.
     let state = state.filter(|is| !matches!(is, RunState::Running | RunState::Sleeping));

@@ -127,7 +127,9 @@ fn functions_that_come_and_go_do_not_settle() {
         "import time\ndef f(n):\n  if n: f(n - 1)\n  else: time.sleep(0.0001)\nprint('ready', flush=True)\nn = 0\nwhile True:\n  n += 1; f(n % 50)",
     );
     let mut reader = Reader::default();
-    until(&program, &mut reader, false, |reading| reading.stacks.as_ref().ok().filter(|s| !s.settled).map(drop));
+    until(&program, &mut reader, false, |reading| {
+        reading.stacks.as_ref().ok().filter(|s| !s.settled).map(drop)
+    });
 }
 
 #[test]
@@ -143,7 +145,8 @@ fn a_data_loader_is_shown_last_and_is_no_witness() {
     let dir = tempfile::tempdir().unwrap();
     let module = dir.path().join("site-packages/torch/utils/data/_utils");
     fs::create_dir_all(&module).unwrap();
-    fs::write(module.join("worker.py"), "import time\ndef _worker_loop():\n  while True: time.sleep(0.01)\n").unwrap();
+    fs::write(module.join("worker.py"), "import time\ndef _worker_loop():\n  while True: time.sleep(0.01)\n")
+        .unwrap();
     let code = format!(
         "import multiprocessing, sys, threading\nsys.path.insert(0, '{}')\nfrom worker import _worker_loop\n\
          context = multiprocessing.get_context('fork')\nworker = context.Process(target=_worker_loop, daemon=True)\n\
@@ -154,10 +157,16 @@ fn a_data_loader_is_shown_last_and_is_no_witness() {
     let mut reader = Reader::default();
     let serves = format!("process {}", family(program.pid())[1].0.pid);
     let stacks = until(&program, &mut reader, true, |reading| {
-        waits(reading).filter(|s| s.threads.iter().any(|t| t.frames.iter().any(|f| f.function.starts_with("_worker_loop"))))
+        waits(reading).filter(|s| {
+            s.threads.iter().any(|t| t.frames.iter().any(|f| f.function.starts_with("_worker_loop")))
+        })
     });
     assert_eq!(stacks.threads[0].id, program.pid() as u64);
-    assert!(stacks.threads.last().unwrap().name.as_ref().unwrap().starts_with(&serves), "{:?}", stacks.threads);
+    assert!(
+        stacks.threads.last().unwrap().name.as_ref().unwrap().starts_with(&serves),
+        "{:?}",
+        stacks.threads
+    );
     let pid = family(program.pid())[1].0.pid;
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
 }
@@ -260,8 +269,14 @@ fn reasons_are_told_apart() {
     let os = |number| anyhow::Error::new(io::Error::from_raw_os_error(number)).context("Failed to copy");
     assert!(matches!(Missing::new(&os(libc::EPERM)), Missing::NoPermission(_)));
     assert_eq!(Missing::new(&os(libc::ESRCH)), Missing::Gone);
-    assert_eq!(Missing::new(&anyhow::anyhow!("Unsupported version of Python: 3.99.0")), Missing::Version("3.99.0".to_owned()));
-    assert_eq!(Missing::NoPermission(Some("1".to_owned())).words(), "no permission (kernel.yama.ptrace_scope is 1)");
+    assert_eq!(
+        Missing::new(&anyhow::anyhow!("Unsupported version of Python: 3.99.0")),
+        Missing::Version("3.99.0".to_owned())
+    );
+    assert_eq!(
+        Missing::NoPermission(Some("1".to_owned())).words(),
+        "no permission (kernel.yama.ptrace_scope is 1)"
+    );
     let long = Missing::new(&anyhow::anyhow!("{}", "x\n".repeat(1000))).words();
     assert!(long.len() <= WORDS_BYTES && !long.contains('\n'));
 }

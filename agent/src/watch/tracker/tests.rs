@@ -35,7 +35,11 @@ fn asleep(seconds: i64) -> Sample {
 }
 
 /// Takes samples at these seconds; what became of each.
-fn run(tracker: &mut Tracker, seconds: impl IntoIterator<Item = i64>, change: impl Fn(i64, &mut Sample)) -> Vec<Outcome> {
+fn run(
+    tracker: &mut Tracker,
+    seconds: impl IntoIterator<Item = i64>,
+    change: impl Fn(i64, &mut Sample),
+) -> Vec<Outcome> {
     let take = |at| {
         let mut sample = asleep(at);
         change(at, &mut sample);
@@ -53,7 +57,8 @@ fn says(still: &StillRank, kind: WitnessKind) -> (WitnessSays, Option<Time>) {
 fn it_is_told_at_half_the_window_and_at_all_of_it_and_not_again() {
     let mut tracker = Tracker::new(WATCH);
     let outcomes = run(&mut tracker, (0..=120).step_by(10), |_, _| {});
-    let news: Vec<_> = outcomes.iter().enumerate().filter(|(_, o)| o.is_news).map(|(n, o)| (n, o.is_full)).collect();
+    let news: Vec<_> =
+        outcomes.iter().enumerate().filter(|(_, o)| o.is_news).map(|(n, o)| (n, o.is_full)).collect();
     assert_eq!(news, [(3, false), (6, true)]);
     let still = outcomes[6].still.as_ref().unwrap();
     assert_eq!((still.since, still.until, still.samples), (time(0), time(60), 7));
@@ -108,7 +113,10 @@ fn what_moves_beside_is_a_witness_and_no_movement() {
         sample.activity.output(sample.at);
         sample.stacks = stacks(&format!("f{at}"), true);
         sample.used = Some(Duration::from_secs(at as u64));
-        sample.state = Some(ProcessState { is: if at % 20 == 0 { RunState::Running } else { RunState::Sleeping }, waits_in: None });
+        sample.state = Some(ProcessState {
+            is: if at % 20 == 0 { RunState::Running } else { RunState::Sleeping },
+            waits_in: None,
+        });
     });
     let still = outcomes[6].still.as_ref().unwrap();
     for kind in [WitnessKind::Stack, WitnessKind::Output, WitnessKind::Cpu, WitnessKind::KernelState] {
@@ -121,7 +129,10 @@ fn what_moves_beside_is_a_witness_and_no_movement() {
 fn a_stack_that_is_not_the_same_at_two_looks_is_never_unchanged() {
     let mut tracker = Tracker::new(WATCH);
     let outcomes = run(&mut tracker, (0..=60).step_by(10), |_, sample| sample.stacks = stacks("busy", false));
-    assert_eq!(says(outcomes[6].still.as_ref().unwrap(), WitnessKind::Stack), (WitnessSays::Changed, Some(time(60))));
+    assert_eq!(
+        says(outcomes[6].still.as_ref().unwrap(), WitnessKind::Stack),
+        (WitnessSays::Changed, Some(time(60)))
+    );
 }
 
 #[test]
@@ -159,7 +170,10 @@ fn a_witness_may_be_still_for_longer_or_shorter_than_the_process() {
             sample.activity.step(4, time(20));
         }
     });
-    assert_eq!(says(outcomes[8].still.as_ref().unwrap(), WitnessKind::Stack), (WitnessSays::Unchanged, Some(time(0))));
+    assert_eq!(
+        says(outcomes[8].still.as_ref().unwrap(), WitnessKind::Stack),
+        (WitnessSays::Unchanged, Some(time(0)))
+    );
 }
 
 #[test]

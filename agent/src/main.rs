@@ -19,6 +19,7 @@ mod supervise;
 mod sync;
 mod telemetry;
 mod tree;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use engine::{
-    sync::{Point, Report, ReportBody, limits},
+    sync::{Point, Report, ReportBody, StillRank, limits},
     time::Time,
 };
 use serde::{Deserialize, Serialize};
@@ -102,7 +102,13 @@ impl Outbox {
                 ReportBody::StartFailed { text } | ReportBody::LogLost { text } => {
                     *text = text.chars().filter(char::is_ascii).take(REDUCED_CHARS).collect();
                 }
-                ReportBody::Ready | ReportBody::Started | ReportBody::Stopped | ReportBody::Phase { .. } => {}
+                ReportBody::Still { ranks } => ranks.iter_mut().for_each(reduce_still),
+                ReportBody::Stacks { stacks } => stacks.clear(),
+                ReportBody::Ready
+                | ReportBody::Started
+                | ReportBody::Stopped
+                | ReportBody::Phase { .. }
+                | ReportBody::Moved { .. } => {}
             }
         }
     }
@@ -119,6 +125,12 @@ impl Outbox {
     }
 }
 
+/// That it stands still and since when is the fact; what the program's memory and output hold may be what is refused.
+fn reduce_still(still: &mut StillRank) {
+    (still.stack, still.state, still.collective) = (None, None, None);
+    still.witnesses.clear();
+}
+
 fn merge(points: &mut Vec<Point>, more: Vec<Point>) {
     points.extend(more);
     while points.len() > limits::POINTS {
@@ -127,7 +139,20 @@ fn merge(points: &mut Vec<Point>, more: Vec<Point>) {
 }
 
 fn is_expendable(body: &ReportBody) -> bool {
-    matches!(body, ReportBody::Progress { .. } | ReportBody::Phase { .. } | ReportBody::Checkpoint { .. })
+    match body {
+        ReportBody::Progress { .. }
+        | ReportBody::Phase { .. }
+        | ReportBody::Checkpoint { .. }
+        | ReportBody::Still { .. }
+        | ReportBody::Moved { .. }
+        | ReportBody::Stacks { .. } => true,
+        ReportBody::Ready
+        | ReportBody::Started
+        | ReportBody::StartFailed { .. }
+        | ReportBody::Exited { .. }
+        | ReportBody::Stopped
+        | ReportBody::LogLost { .. } => false,
+    }
 }
 
 #[cfg(test)]

@@ -7,3 +7,4 @@ mod output;
 mod server_away;
 mod supervision;
 mod tls;
+mod watching;

@@ -56,7 +56,7 @@ pub struct Outcome {
     pub still: Option<StillRank>,
     /// That is to be told.
     pub is_news: bool,
-    /// It has just been still for the whole window.
+    /// Nothing at all has just been seen to move in it for the whole window: neither its stack nor its output.
     pub is_full: bool,
 }
 
@@ -71,6 +71,9 @@ enum Level {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Told {
     level: Level,
+    /// How long its stack and its output have not moved either. A process that never prints a step stands still all the time, and what
+    /// counts is when it came to rest.
+    frozen: Option<Level>,
     says: Vec<(WitnessKind, mem::Discriminant<WitnessSays>)>,
     stack: Option<String>,
     state: Option<RunState>,
@@ -134,8 +137,9 @@ impl Tracker {
         }
         let Some(level) = self.level(since, at) else { return Outcome::default() };
         let still = self.still(sample, since);
-        let told = told(level, &still);
-        let is_full = level == Level::Full && self.told.as_ref().is_none_or(|told| told.level == Level::Half);
+        let told = Told { frozen: self.frozen(sample, since), ..told(level, &still) };
+        let was_full = self.told.as_ref().is_some_and(|told| told.frozen == Some(Level::Full));
+        let is_full = told.frozen == Some(Level::Full) && !was_full;
         let is_news = self.told.as_ref() != Some(&told);
         self.told = Some(told);
         Outcome { moved: false, still: Some(still), is_news, is_full }
@@ -154,6 +158,12 @@ impl Tracker {
             () if passed >= window / 2 => Some(Level::Half),
             () => None,
         }
+    }
+
+    fn frozen(&self, sample: &Sample, since: Time) -> Option<Level> {
+        let stack = self.stack.map(|(_, same_since)| same_since).filter(|_| sample.stacks.is_ok());
+        let rest = since.max(stack.unwrap_or(since)).max(sample.activity.output_at.unwrap_or(since));
+        self.level(rest, sample.at)
     }
 
     /// A stack that could not be read once is taken for the same if it is the same before and after.
@@ -327,7 +337,7 @@ fn told(level: Level, still: &StillRank) -> Told {
     let state = still.state.as_ref().map(|state| state.is);
     // One that works takes turns between these.
     let state = state.filter(|is| !matches!(is, RunState::Running | RunState::Sleeping));
-    Told { level, says, stack, state }
+    Told { level, frozen: None, says, stack, state }
 }
 
 #[cfg(test)]

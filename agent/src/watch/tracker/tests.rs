@@ -229,3 +229,20 @@ fn what_is_not_known_says_why_within_the_limits() {
         assert!(!reason.is_empty() && reason.len() <= WORDS_BYTES, "{witness:?}");
     }
 }
+
+#[test]
+fn a_process_that_never_prints_is_told_again_when_it_comes_to_rest() {
+    let mut tracker = Tracker::new(WATCH);
+    // It works in ever other functions and prints no step, and stands still from second 200 on.
+    let outcomes = run(&mut tracker, (0..=300).step_by(10), |at, sample| {
+        if at < 200 {
+            sample.stacks = stacks(&format!("f{at}"), true);
+        }
+    });
+    let news: Vec<_> =
+        outcomes.iter().enumerate().filter(|(_, o)| o.is_news).map(|(n, o)| (n * 10, o.is_full)).collect();
+    assert_eq!(news, [(30, false), (60, false), (230, false), (260, true)]);
+    let still = outcomes[26].still.as_ref().unwrap();
+    assert_eq!(says(still, WitnessKind::Stack), (WitnessSays::Changed, Some(time(200))));
+    assert_eq!(still.until, time(260));
+}

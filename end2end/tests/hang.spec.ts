@@ -25,7 +25,7 @@ test('a job that stands still is found, restarted in place, and names the rank',
   const incidents = page.getByRole('region', { name: 'Incidents' });
   const record = incidents.locator('details').first();
   if (!(await record.getAttribute('open'))) await record.locator('summary').first().click();
-  await expect(record.getByText(/^no progress for/)).toBeVisible();
+  await expect(record.getByText(/^no progress for/).first()).toBeVisible();
   for (const witness of ['Stacks', 'Output', 'CPU time', 'Steps', 'Checkpoints']) {
     await expect(record.getByText(witness, { exact: true })).toBeVisible();
   }

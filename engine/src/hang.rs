@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     failure::Phase,
-    ids::{NodeName, ReplicaName},
+    ids::NodeName,
     sync::{Collective, HangWatch, ProcessState, RunState, StackKey, StillRank, WitnessKind, WitnessSays},
     time::Time,
     words,
@@ -181,6 +181,12 @@ impl Still {
         }
     }
 
+    /// The time for which a debugger held it, by the report before, is none in which it stood still.
+    pub(crate) fn follow(&mut self, before: &Self) {
+        let from = if before.is(RunState::Traced) { before.until } else { before.since };
+        self.since = self.since.max(from);
+    }
+
     fn is(&self, state: RunState) -> bool {
         self.state.as_ref().is_some_and(|seen| seen.is == state)
     }
@@ -221,9 +227,7 @@ struct Others {
 /// One training process of the attempt.
 #[derive(Clone, Debug)]
 pub struct Rank<'a> {
-    /// Its replica.
-    pub replica: ReplicaName,
-    /// The node of that.
+    /// The node of its replica.
     pub node: Option<&'a NodeName>,
     /// What is known of it.
     pub fate: Fate<'a>,

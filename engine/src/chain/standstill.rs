@@ -62,7 +62,11 @@ impl Standstill {
                 self.keys.len() - 1
             }) as u32
         });
-        self.ranks.insert(rank.rank, (Still::of(rank), key));
+        let mut still = Still::of(rank);
+        if let Some((before, _)) = self.ranks.get(&rank.rank) {
+            still.follow(before);
+        }
+        self.ranks.insert(rank.rank, (still, key));
         self.told_at = Some(now);
     }
 
@@ -126,13 +130,13 @@ impl Turn {
 
     /// Stacks are too large for a chain: they are kept beside it, by launch and rank.
     pub fn take_stacks(&mut self, index: usize, stacks: &[RankStack]) {
-        // Ranks that never print a step stand still in every healthy run: theirs count while a hang is suspected or was just found.
-        let suspected = match &self.chain.attempt.stage {
-            Stage::Running => self.chain.attempt.launch.still.suspicion.is_some(),
+        // Those of the last ranks may come when the verdict is there already, those of the first long before anything is suspected.
+        let wanted = match &self.chain.attempt.stage {
+            Stage::Starting | Stage::Running => true,
             Stage::Failing(gathering) => gathering.hang.is_some(),
-            Stage::Queued | Stage::Starting | Stage::Stopping | Stage::Over(_) => false,
+            Stage::Queued | Stage::Stopping | Stage::Over(_) => false,
         };
-        if self.watch().is_none() || !suspected {
+        if self.watch().is_none() || !wanted {
             return;
         }
         let processes = self.chain.spec.processes_per_replica;
@@ -212,8 +216,13 @@ impl Turn {
         if !attempt.starting().iter().all(heard) {
             return Outcome::Moves;
         }
-        let launch = &attempt.launch;
-        let ranks = ranks(attempt, self.chain.spec.kind, self.chain.spec.processes_per_replica);
+        let (launch, processes) = (&attempt.launch, self.chain.spec.processes_per_replica);
+        // Most often some rank of a healthy launch moves, and it has thousands.
+        let live = attempt.starting().iter().map(|replica| processes.saturating_sub(replica.run.finished.count_ones()));
+        if (launch.still.ranks.len() as u32) < live.sum() {
+            return Outcome::Moves;
+        }
+        let ranks = ranks(attempt, processes);
         hang::judge(&Scene {
             ranks,
             watch,
@@ -231,14 +240,13 @@ fn is_local(processes: u32, index: usize, rank: u32) -> bool {
     rank.checked_sub(index as u32 * processes).is_some_and(|local| local < processes)
 }
 
-fn ranks(attempt: &Attempt, kind: JobKind, processes: u32) -> Vec<Rank<'_>> {
+fn ranks(attempt: &Attempt, processes: u32) -> Vec<Rank<'_>> {
     let mut ranks = Vec::new();
     for (index, replica) in attempt.starting().iter().enumerate() {
         for local in 0..processes {
             let finished = replica.run.finished >> local.min(63) & 1 == 1;
             let rank = index as u32 * processes + local;
             ranks.push(Rank {
-                replica: attempt::name(kind, index),
                 node: replica.node.as_ref(),
                 fate: if finished { Fate::Finished } else { attempt.launch.still.fate(rank) },
             });

@@ -118,9 +118,7 @@ impl Case {
             .iter()
             .zip(&stills)
             .zip(&nodes)
-            .enumerate()
-            .map(|(index, ((told, still), node))| Rank {
-                replica: ReplicaName::of_index(crate::job::JobKind::PyTorchJob, index as u32),
+            .map(|((told, still), node)| Rank {
                 node: Some(node),
                 fate: match still {
                     Some((still, key)) => Fate::Still(still, key.as_ref()),

@@ -120,6 +120,28 @@ fn another_rank_that_moves_in_the_same_instant_stops_the_verdict() {
 }
 
 #[test]
+fn the_time_in_a_debuggers_hands_does_not_count_afterwards() {
+    let mut world = World::new(watched(1, 2));
+    world.up().steps(1, 3).after(100.0);
+    let since = Time(world.now.0 - 100_000_000);
+    let told = |world: &mut World, is| {
+        let mut still = still(0, "step", since, world.now);
+        still.state = Some(ProcessState { is, waits_in: None });
+        world.report(0, ReportBody::Still { ranks: vec![still] });
+    };
+    told(&mut world, RunState::Traced);
+    world.after(10.0);
+    assert_eq!(world.state(), (State::Running, None));
+    told(&mut world, RunState::Sleeping);
+    told(&mut world, RunState::Sleeping);
+    assert_eq!(world.state(), (State::Running, None), "10 s of 60");
+    world.after(50.0);
+    told(&mut world, RunState::Sleeping);
+    world.after(2.0);
+    assert_eq!(world.state().0, State::Recovering);
+}
+
+#[test]
 fn the_same_hang_at_the_same_step_fails_fast_r13() {
     let mut world = World::new(watched(2, 2));
     world.up().steps(1, 41).after(60.0).hangs(60).after(2.0).all(&ReportBody::Stopped);
@@ -268,10 +290,6 @@ fn a_persons_stop_wins_over_a_hang_and_ranks_of_others_are_not_believed() {
 fn stacks_are_kept_beside_the_chain() {
     let mut world = World::new(watched(2, 2));
     world.up().steps(1, 41).after(60.0);
-    let kept = world.records.len();
-    let none = RankStack { rank: 1, at: Time(1), threads: vec![], omitted_threads: 0, missing: None };
-    world.report(1, ReportBody::Stacks { stacks: vec![none] });
-    assert_eq!(world.records.len(), kept, "nothing is suspected");
     world.hangs(60);
     let stack = |rank| RankStack {
         rank,

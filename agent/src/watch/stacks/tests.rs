@@ -280,6 +280,18 @@ f()
 }
 
 #[test]
+fn a_process_that_may_not_be_looked_into_says_so() {
+    let program = Program::python(
+        "import ctypes, threading\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\nprint('ready', flush=True)\nthreading.Event().wait()",
+    );
+    match Reader::default().read(&program.family(), true).stacks {
+        Err(why) => assert!(why.words().starts_with("no permission"), "{why:?}"),
+        // With the right to trace everything.
+        Ok(stacks) => assert_eq!(stacks.threads[0].id, program.pid() as u64),
+    }
+}
+
+#[test]
 fn reasons_are_told_apart() {
     let os = |number| anyhow::Error::new(io::Error::from_raw_os_error(number)).context("Failed to copy");
     assert!(matches!(Missing::new(&os(libc::EPERM)), Missing::NoPermission(_)));

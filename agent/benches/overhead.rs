@@ -1,7 +1,10 @@
-//! What it costs a program that prints 50 MB/s to be supervised.
+//! What it costs a program to be supervised.
 //!
-//! The same program writes first straight into a file and then through the agent, which keeps, numbers and scans each line. Printed
-//! are the time of both runs and the agent's own processor time.
+//! *Output*: a program that prints 50 MB/s writes first straight into a file and then through the agent, which keeps, numbers and scans
+//! each line. Printed are the time of both runs and the agent's own processor time.
+//!
+//! *Watch* (alone with `-- watch`): two agents run the same busy training loop side by side, one of them watches it for standstills. Printed are
+//! the steps of both, which take the same noise of the machine, and what each agent used of the processor. Twice, with places changed.
 
 use std::{
     env, fs,
@@ -9,11 +12,15 @@ use std::{
     net::{TcpListener, TcpStream},
     path::Path,
     process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
-use engine::sync::{Desired, Launch, ReportBody, SyncReply, SyncRequest};
+use engine::sync::{Desired, HangWatch, Launch, ReportBody, SyncReply, SyncRequest};
 use nix::sys::resource::{UsageWho, getrusage};
 
 /// Bytes a second.
@@ -23,12 +30,118 @@ const SECONDS: u64 = 8;
 /// Bytes printed at once.
 const BURST: usize = 64 * 1024;
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Length of a run under watch, long enough for a dozen samples.
+const WATCH_SECONDS: u64 = 60;
+/// As often as the goal says.
+const WATCH: HangWatch = HangWatch { interval_seconds: 5, window_seconds: 10, start_after_seconds: 0 };
+
+/// A step every few milliseconds, thirty calls deep; three threads beside, one of which works now and then, and two loaders.
+const TRAINING: &str = r#"
+import json, multiprocessing, os, sys, threading, time
+def load(queue):
+    while True: queue.put(bytes(1000))
+def beside(pause):
+    while True: time.sleep(pause)
+def layer(depth):
+    if depth: return layer(depth - 1)
+    return sum(n * n for n in range(20000))
+queue = multiprocessing.get_context("fork").Queue(4)
+for _ in range(2): multiprocessing.get_context("fork").Process(target=load, args=(queue,), daemon=True).start()
+for pause in (0.01, 10, 10): threading.Thread(target=beside, args=(pause,), daemon=True).start()
+end, step = time.monotonic() + float(sys.argv[1]), 0
+while time.monotonic() < end:
+    queue.get()
+    layer(30)
+    step += 1
+    if step % 10 == 0: print(f"holdfast step={step} loss=0.5", flush=True)
+with open(os.environ["STEPS"], "w") as file: file.write(str(step))
+os._exit(0)
+"#;
 
 fn main() -> Outcome<()> {
     if env::args().nth(1).as_deref() == Some("print") {
         return Ok(print()?);
     }
+    if env::args().all(|argument| argument != "watch") {
+        output()?;
+    }
+    watch()
+}
+
+/// Two agents side by side.
+fn watch() -> Outcome<()> {
+    let (mut watched, mut plain) = (Run::default(), Run::default());
+    for is_first in [true, false] {
+        let runs: Vec<_> =
+            [is_first, !is_first].map(|is_watched| thread::spawn(move || train(is_watched))).into();
+        for (run, is_watched) in runs.into_iter().zip([is_first, !is_first]) {
+            let run = run.join().map_err(|_| "a run failed")??;
+            (if is_watched { &mut watched } else { &mut plain }).add(&run);
+        }
+    }
+    let mut out = io::stdout();
+    let seconds = 2.0 * WATCH_SECONDS as f64;
+    let share = |run: &Run| 100.0 * run.processor / seconds;
+    let interval = WATCH.interval_seconds;
+    writeln!(out, "a busy training loop, 2 x {WATCH_SECONDS} s, two agents side by side:")?;
+    writeln!(out, "  not watched        {:6} steps, agent {:5.2} % of one core", plain.steps, share(&plain))?;
+    writeln!(
+        out,
+        "  sampled every {interval} s  {:6} steps, agent {:5.2} % of one core",
+        watched.steps,
+        share(&watched)
+    )?;
+    writeln!(
+        out,
+        "  fewer steps by     {:6.2} %",
+        100.0 * (1.0 - watched.steps as f64 / plain.steps as f64)
+    )?;
+    writeln!(out, "  sampling takes     {:6.2} % of one core (goal < 1 %)", share(&watched) - share(&plain))?;
+    Ok(())
+}
+
+#[derive(Default)]
+struct Run {
+    steps: u64,
+    /// The agent's own, seconds.
+    processor: f64,
+}
+
+impl Run {
+    fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.processor += other.processor;
+    }
+}
+
+/// One run of the training loop under an agent.
+fn train(is_watched: bool) -> Outcome<Run> {
+    let dir = tempfile::tempdir().map_err(|why| why.to_string())?;
+    let steps = dir.path().join("steps");
+    let seconds = WATCH_SECONDS.to_string();
+    let program = ["python3", "-c", TRAINING, &seconds];
+    let mut command = agent(&program, dir.path(), is_watched.then_some(WATCH))?;
+    let mut agent = command.env("STEPS", &steps).spawn()?;
+    // The agent's own time is asked for before it has waited for its children; from then on theirs would be in it.
+    let mut processor = 0.0;
+    while agent.try_wait()?.is_none() {
+        processor = own_seconds(agent.id()).unwrap_or(processor);
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(Run { steps: fs::read_to_string(steps)?.parse()?, processor })
+}
+
+/// Processor time of a process alone, without its children.
+fn own_seconds(pid: u32) -> Option<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / 100.0)
+}
+
+fn output() -> Outcome<()> {
     let dir = tempfile::tempdir()?;
     let own = env::current_exe()?;
     let plain = measure(|| {
@@ -92,31 +205,38 @@ fn processor_seconds() -> Outcome<f64> {
 }
 
 fn supervised(program: &Path, dir: &Path) -> Outcome<()> {
+    let status = agent(&[&program.to_string_lossy(), "print"], dir, None)?.status()?;
+    if status.success() { Ok(()) } else { Err(format!("the agent ended with {status}").into()) }
+}
+
+/// An agent with a server of its own, which has it run one launch.
+fn agent(program: &[&str], dir: &Path, watch: Option<HangWatch>) -> Outcome<Command> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}", listener.local_addr()?);
+    let is_over = Arc::new(AtomicBool::new(false));
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            thread::spawn(move || answer(stream).is_ok());
+            let is_over = Arc::clone(&is_over);
+            thread::spawn(move || answer(stream, watch, &is_over).is_ok());
         }
     });
-    let status = Command::new(env!("CARGO_BIN_EXE_holdfast-agent"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast-agent"));
+    command
         .args(["run", "--task-id", "bench-jabcdefghij2-1", "--replica", "master-0", "--server", &url])
         .arg("--state-dir")
         .arg(dir.join("state"))
         .arg("--log-dir")
         .arg(dir.join("logs"))
         .arg("--")
-        .arg(program)
-        .arg("print")
+        .args(program)
         .env("HOLDFAST_AGENT_TOKEN", "bench")
         .env("HOLDFAST_AGENT_LOG", "error")
-        .stdout(Stdio::null())
-        .status()?;
-    if status.success() { Ok(()) } else { Err(format!("the agent ended with {status}").into()) }
+        .stdout(Stdio::null());
+    Ok(command)
 }
 
 /// Answers every sync: run launch 0, and exit once it is over.
-fn answer(stream: TcpStream) -> Outcome<()> {
+fn answer(stream: TcpStream, watch: Option<HangWatch>, is_over: &AtomicBool) -> Outcome<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut writer = stream;
     loop {
@@ -138,18 +258,17 @@ fn answer(stream: TcpStream) -> Outcome<()> {
         let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
         let request: SyncRequest = serde_json::from_slice(&body)?;
-        let text = serde_json::to_vec(&reply(&request))?;
+        let text = serde_json::to_vec(&reply(&request, watch, is_over))?;
         write!(writer, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", text.len())?;
         writer.write_all(&text)?;
     }
 }
 
-fn reply(request: &SyncRequest) -> SyncReply {
-    static IS_OVER: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+fn reply(request: &SyncRequest, watch: Option<HangWatch>, is_over: &AtomicBool) -> SyncReply {
     if request.reports.iter().any(|report| report.body == ReportBody::Stopped) {
-        IS_OVER.store(true, std::sync::atomic::Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
     }
-    let is_over = IS_OVER.load(std::sync::atomic::Ordering::Relaxed);
+    let is_over = is_over.load(Ordering::Relaxed);
     let launch = Launch {
         number: 0,
         master_addr: "127.0.0.1".to_owned(),
@@ -160,6 +279,7 @@ fn reply(request: &SyncRequest) -> SyncReply {
         stop_grace_seconds: 5,
         exit: None,
         checks: None,
+        watch,
     };
     SyncReply {
         acknowledged: request.reports.last().map_or(0, |report| report.sequence),

@@ -5,6 +5,7 @@
 //! nothing but the disk and the scanner.
 
 use std::{
+    collections::BTreeMap,
     io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write},
     ops::Range,
     os::fd::AsFd,
@@ -31,6 +32,7 @@ use crate::{
     log::{self, Log, Place, Stream},
     pass::{Pass, Repeat},
     scan::Scanner,
+    watch::{Activity, CollectiveReader},
 };
 
 /// Bytes read at once, and the size asked for the pipes.
@@ -126,7 +128,7 @@ impl Capture {
         let log = Log::new(target.place);
         let reader = Reader {
             processes: Vec::new(),
-            sink: Sink { log, pass, shared: Arc::clone(&shared) },
+            sink: Sink { log, pass, shared: Arc::clone(&shared), collectives: CollectiveReader::default() },
             replica: target.replica,
             ranks: target.ranks,
             orders: taken,
@@ -150,6 +152,12 @@ impl Capture {
     /// What was found.
     pub fn findings(&self) -> MutexGuard<'_, Findings> {
         self.shared.findings()
+    }
+
+    /// What asks for all that the processes have shown of their work, as long as the launch is there and after it.
+    pub fn activities(&self) -> impl Fn() -> BTreeMap<u32, Activity> + Send + use<> {
+        let shared = Arc::clone(&self.shared);
+        move || shared.findings().activities()
     }
 
     /// Waits until something was found that is worth a report at once.
@@ -274,6 +282,7 @@ struct Sink {
     log: Log,
     pass: Option<Pass>,
     shared: Arc<Shared>,
+    collectives: CollectiveReader,
 }
 
 /// What happens to the lines of a stream.
@@ -301,6 +310,9 @@ impl Sink {
         let (now, at) = (Instant::now(), clock::now());
         let head = log::head(at, rank, *stream);
         let mut findings = self.shared.findings();
+        if matches!(step, Step::Bytes(_)) {
+            findings.output(rank, at);
+        }
         let mut urgent = false;
         let cut_off = matches!(step, Step::Flush) && self.shared.stopping.load(Ordering::Acquire);
         let mut emit = |line: crate::lines::Line<'_>| {
@@ -310,6 +322,12 @@ impl Sink {
             }
             if cut_off {
                 return;
+            }
+            // Watchdogs print errors.
+            if *stream == Stream::Err
+                && let Some(said) = self.collectives.read(line.text)
+            {
+                findings.collective(rank, said, at);
             }
             urgent |= scanner.line(line.text, number, at, &mut findings);
         };

@@ -7,9 +7,11 @@ use engine::{
     classify::{EvidenceLog, Line, Progress},
     failure::{Evidence, Phase},
     ids::ReplicaName,
-    sync::{CheckpointEvent, Point, ReportBody, limits},
+    sync::{CheckpointEvent, Collective, Point, ReportBody, limits},
     time::Time,
 };
+
+use crate::watch::Activity;
 
 /// Points kept of a fast program: one in this time, microseconds (20 a second), and always the last.
 const POINT_INTERVAL: i64 = 50_000;
@@ -28,6 +30,8 @@ pub struct Findings {
     phase: Option<Phase>,
     phase_told: Option<Phase>,
     losses: Vec<String>,
+    /// By local rank: what the watch for standstills compares.
+    activities: BTreeMap<u32, Activity>,
 }
 
 /// How far a process has got, by what it printed on both its outputs.
@@ -70,6 +74,7 @@ impl Findings {
             }
             Some(Progress::Checkpoint { loaded, step, path }) => {
                 let path = path.filter(|path| path.len() <= PATH_BYTES);
+                self.activity(process).checkpoint(at);
                 self.checkpoint(CheckpointEvent { at, loaded, step, path });
                 false
             }
@@ -83,6 +88,7 @@ impl Findings {
 
     /// A process made a step; `printed` is the rank that the line names.
     fn step(&mut self, process: u32, printed: u32, point: Point) -> bool {
+        self.activity(process).step(point.step, point.at);
         let state = self.ranks.entry(process).or_default();
         state.step = Some(point.step);
         state.phase = Phase::Training;
@@ -102,8 +108,28 @@ impl Findings {
     }
 
     fn phase(&mut self, process: u32, phase: Phase) {
+        self.activity(process).phase(phase);
         self.ranks.entry(process).or_default().phase = phase;
         self.phase = Some(phase);
+    }
+
+    /// A process printed something.
+    pub fn output(&mut self, process: u32, at: Time) {
+        self.activity(process).output(at);
+    }
+
+    /// A process said something of its collectives.
+    pub fn collective(&mut self, process: u32, said: Collective, at: Time) {
+        self.activity(process).collective(said, at);
+    }
+
+    /// What each process has shown of its work.
+    pub fn activities(&self) -> BTreeMap<u32, Activity> {
+        self.activities.clone()
+    }
+
+    fn activity(&mut self, process: u32) -> &mut Activity {
+        self.activities.entry(process).or_default()
     }
 
     /// Output was not kept.

@@ -23,6 +23,7 @@ mod sync;
 mod telemetry;
 mod test_exit;
 mod tree;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use engine::{
-    sync::{Point, Report, ReportBody, limits},
+    sync::{Point, Report, ReportBody, StillRank, limits},
     time::Time,
 };
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,13 @@ impl Outbox {
                 Some(Waiting { launch: same, body: ReportBody::Progress { points: before }, .. }),
             ) if *same == launch => {
                 merge(before, points);
+                return;
+            }
+            // The newer one says all that stands still.
+            (body @ ReportBody::Still { .. }, Some(before))
+                if before.launch == launch && matches!(before.body, ReportBody::Still { .. }) =>
+            {
+                *before = Waiting { at, launch, body };
                 return;
             }
             (body, _) => body,
@@ -110,7 +117,13 @@ impl Outbox {
                         finding.measures.clear();
                     }
                 }
-                ReportBody::Ready | ReportBody::Started | ReportBody::Stopped | ReportBody::Phase { .. } => {}
+                ReportBody::Still { ranks } => ranks.iter_mut().for_each(reduce_still),
+                ReportBody::Stacks { stacks } => stacks.clear(),
+                ReportBody::Ready
+                | ReportBody::Started
+                | ReportBody::Stopped
+                | ReportBody::Phase { .. }
+                | ReportBody::Moved { .. } => {}
             }
         }
     }
@@ -127,6 +140,12 @@ impl Outbox {
     }
 }
 
+/// That it stands still and since when is the fact; what the program's memory and output hold may be what is refused.
+fn reduce_still(still: &mut StillRank) {
+    (still.stack, still.state, still.collective) = (None, None, None);
+    still.witnesses.clear();
+}
+
 fn merge(points: &mut Vec<Point>, more: Vec<Point>) {
     points.extend(more);
     while points.len() > limits::POINTS {
@@ -135,7 +154,20 @@ fn merge(points: &mut Vec<Point>, more: Vec<Point>) {
 }
 
 fn is_expendable(body: &ReportBody) -> bool {
-    matches!(body, ReportBody::Progress { .. } | ReportBody::Phase { .. } | ReportBody::Checkpoint { .. })
+    match body {
+        ReportBody::Progress { .. }
+        | ReportBody::Phase { .. }
+        | ReportBody::Checkpoint { .. }
+        | ReportBody::Still { .. }
+        | ReportBody::Moved { .. }
+        | ReportBody::Stacks { .. } => true,
+        ReportBody::Ready
+        | ReportBody::Started
+        | ReportBody::StartFailed { .. }
+        | ReportBody::Exited { .. }
+        | ReportBody::Stopped
+        | ReportBody::LogLost { .. } => false,
+    }
 }
 
 #[cfg(test)]
@@ -194,6 +226,20 @@ mod tests {
         let ReportBody::Progress { points } = &batch[0].body else { panic!("{batch:?}") };
         assert!(points.len() <= limits::POINTS);
         assert_eq!((points[0].step, points.last().unwrap().step), (0, 35_999));
+    }
+
+    #[test]
+    fn of_standstills_that_wait_one_after_the_other_the_newest_is_sent() {
+        let mut outbox = Outbox::default();
+        let still = |ranks| ReportBody::Still { ranks };
+        for at in 0..100 {
+            outbox.push(Time(at), 0, still(Vec::new()));
+        }
+        outbox.push(Time(100), 0, ReportBody::Moved { ranks: vec![0] });
+        outbox.push(Time(101), 0, still(Vec::new()));
+        outbox.push(Time(102), 1, still(Vec::new()));
+        let sent: Vec<_> = outbox.batch().iter().map(|report| (report.at, report.launch)).collect();
+        assert_eq!(sent, [(Time(99), 0), (Time(100), 0), (Time(101), 0), (Time(102), 1)]);
     }
 
     #[test]

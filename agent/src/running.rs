@@ -25,6 +25,7 @@ use crate::{
     saving::ExitPort,
     state::{LastLaunch, State},
     tree::{Reaped, Tree},
+    watch::{self, Watch},
 };
 
 /// Progress is reported at most this often, but for a launch's first step.
@@ -57,6 +58,8 @@ pub struct Running {
     launch: Launch,
     alive: Vec<Started>,
     capture: Capture,
+    /// None where nobody wants it, and once the launch is to end.
+    watch: Option<Watch>,
     stop: Stop,
     exit: Option<ExitPort>,
     /// It was told that its end is near: how it ends now says nothing about its work.
@@ -87,6 +90,7 @@ impl Running {
             launch,
             alive: all.started,
             capture,
+            watch: None,
             stop: Stop::Not,
             exit,
             told: false,
@@ -96,7 +100,10 @@ impl Running {
         };
         running.remember(state, false);
         match all.failure {
-            None => state.report(running.number(), ReportBody::Started),
+            None => {
+                state.report(running.number(), ReportBody::Started);
+                running.begin_watch(now);
+            }
             Some(why) => {
                 let text = format!("{why}: {}", why.source);
                 tracing::error!("{text}");
@@ -106,6 +113,22 @@ impl Running {
             }
         }
         Ok(running)
+    }
+
+    /// Begins to watch for standstills, if that is wanted. Training goes on without it where it cannot be done.
+    fn begin_watch(&mut self, now: Instant) {
+        let Some(watch) = self.launch.watch else { return };
+        let target = watch::Target {
+            watch,
+            processes: self.alive.clone(),
+            checkpoints: watch::from_environment(),
+            started_at: now,
+            activities: Box::new(self.capture.activities()),
+        };
+        match Watch::start(target) {
+            Ok(watch) => self.watch = Some(watch),
+            Err(why) => tracing::error!("launch {} is not watched for hangs: {why}", self.number()),
+        }
     }
 
     /// The launch.
@@ -142,6 +165,7 @@ impl Running {
         }
         let grace = Duration::from_secs(self.launch.stop_grace_seconds.into());
         tracing::info!("launch {} is stopped: SIGTERM, SIGKILL after {grace:?}", self.number());
+        self.watch = None;
         self.capture.stopping();
         send(tree, Signal::SIGTERM);
         self.stop = Stop::Asked { kill_at: now + grace };
@@ -155,6 +179,7 @@ impl Running {
     }
 
     fn begin_kill(&mut self, now: Instant) {
+        self.watch = None;
         self.stop = Stop::Killing { since: now, next: now, pause: FIRST_KILL_PAUSE, said: false };
     }
 
@@ -188,6 +213,9 @@ impl Running {
     pub async fn ended(&mut self, pid: i32, exit: Exit, state: &State, now: Instant) {
         let Some(index) = self.alive.iter().position(|p| p.pid == pid) else { return };
         let rank = self.alive.swap_remove(index).rank;
+        if let Some(watch) = &self.watch {
+            watch.ended(rank);
+        }
         let asked = self.told || !matches!(self.stop, Stop::Not);
         tracing::info!(
             "launch {} rank {rank}: {exit}{}",
@@ -207,7 +235,11 @@ impl Running {
 
     /// Waits until output tells something that is worth a report at once.
     pub async fn urgent(&self) {
-        self.capture.urgent().await;
+        let Some(watch) = &self.watch else { return self.capture.urgent().await };
+        tokio::select! {
+            () = self.capture.urgent() => {}
+            () = watch.has_news() => {}
+        }
     }
 
     /// Reports what is due.
@@ -221,7 +253,8 @@ impl Running {
     pub fn report_news(&mut self, state: &State, now: Instant) {
         self.news_at = now + NEWS_INTERVAL;
         // Taken first: nobody may wait for the findings while reports are written to the disk.
-        let news = self.capture.findings().take();
+        let mut news = self.capture.findings().take();
+        news.extend(self.watch.iter().flat_map(Watch::take));
         for body in news {
             if let ReportBody::LogLost { text } = &body {
                 tracing::warn!("launch {}: {text}", self.launch.number);

@@ -487,6 +487,7 @@ mod tests {
             stop_grace_seconds: 1,
             exit: None,
             checks: None,
+            watch: None,
         };
         Desired::Run { launch }
     }

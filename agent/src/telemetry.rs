@@ -5,9 +5,17 @@ use std::io::{self, Write};
 use engine::output::MARK;
 use tracing_subscriber::EnvFilter;
 
+/// Libraries that log what is their own business: each torn read of a stack.
+const LIBRARIES: [&str; 3] = ["py_spy", "remoteprocess", "goblin"];
+
 /// Starts logging. `HOLDFAST_AGENT_LOG` takes a filter as `tracing` writes it; without it `info`.
 pub fn start(json: bool) {
-    let filter = EnvFilter::try_from_env("HOLDFAST_AGENT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let mut filter = EnvFilter::try_from_env("HOLDFAST_AGENT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    for library in LIBRARIES {
+        if let Ok(off) = format!("{library}=off").parse() {
+            filter = filter.add_directive(off);
+        }
+    }
     // A line that cannot be written, on a full disk, is lost: saying so on the same standard error would end the agent.
     let builder = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
     if json {

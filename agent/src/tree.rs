@@ -15,10 +15,11 @@ use nix::{sys::prctl, unistd::Pid};
 
 /// A process that cannot be mistaken for a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Identity {
-    pid: i32,
+pub struct Identity {
+    /// Its number.
+    pub pid: i32,
     /// Clock ticks since the machine started.
-    started: u64,
+    pub started: u64,
 }
 
 /// Everything that was started below the agent.
@@ -107,14 +108,26 @@ pub fn exit_of(status: ExitStatus) -> Exit {
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Stat {
+/// What the kernel says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
     parent: i32,
-    started: u64,
+    /// Clock ticks from the machine's start to its own.
+    pub started: u64,
     zombie: bool,
+    /// The letter of its state: R, S, D, T, t, Z …
+    pub state: u8,
+    /// CPU time of all its threads and of the children it has waited for, clock ticks.
+    pub used: u64,
+    /// Its threads.
+    pub threads: u32,
 }
 
-fn all_processes() -> io::Result<BTreeMap<i32, Stat>> {
+/// Everything that lives on this machine, or in this container, by its number.
+///
+/// # Errors
+/// Where /proc cannot be read.
+pub fn all_processes() -> io::Result<BTreeMap<i32, Stat>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
@@ -131,11 +144,27 @@ fn all_processes() -> io::Result<BTreeMap<i32, Stat>> {
 /// `pid (name) state parent … started …`; the name may hold spaces and brackets.
 fn parse_stat(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(") ")?;
-    let mut fields = rest.split(' ');
-    let zombie = matches!(fields.next()?, "Z" | "X");
-    let parent = fields.next()?.parse().ok()?;
-    let started = fields.nth(17)?.parse().ok()?;
-    Some(Stat { parent, started, zombie })
+    let fields: Vec<&str> = rest.split(' ').collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let state = *fields.first()?.as_bytes().first()?;
+    Some(Stat {
+        parent: fields.get(1)?.parse().ok()?,
+        started: number(19)?,
+        zombie: matches!(state, b'Z' | b'X'),
+        state,
+        used: (11..15).filter_map(number).fold(0, u64::saturating_add),
+        threads: number(17).and_then(|n| u32::try_from(n).ok())?,
+    })
+}
+
+/// A process with all below it that live, zombies left out; empty where it is gone itself.
+pub fn family(pid: i32, all: &BTreeMap<i32, Stat>) -> BTreeSet<Identity> {
+    let lives = |pid: &i32| all.get(pid).filter(|stat| !stat.zombie);
+    let Some(own) = lives(&pid) else { return BTreeSet::new() };
+    let mut family = below(pid, all, &BTreeSet::new());
+    family.retain(|member| lives(&member.pid).is_some());
+    family.insert(Identity { pid, started: own.started });
+    family
 }
 
 /// All below `root`, but for `foreign` ones and what is below those.
@@ -163,13 +192,19 @@ mod tests {
     #[test]
     fn a_name_with_brackets_and_spaces_is_no_trap() {
         let text = "12 (a) R 9 (b)) S 7 12 12 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
-        assert_eq!(parse_stat(text), Some(Stat { parent: 7, started: 4711, zombie: false }));
+        let want = Stat { parent: 7, started: 4711, zombie: false, state: b'S', used: 0, threads: 1 };
+        assert_eq!(parse_stat(text), Some(want));
+        let text = "12 (a) t 7 12 12 0 -1 4194560 1 0 0 0 10 20 300 4000 20 0 64 0 4711 1 1";
+        assert_eq!(
+            parse_stat(text).map(|stat| (stat.state, stat.used, stat.threads)),
+            Some((b't', 4330, 64))
+        );
         assert_eq!(parse_stat("nonsense"), None);
     }
 
     #[test]
     fn what_was_there_before_is_left_alone_with_all_below_it() {
-        let stat = |parent| Stat { parent, started: 1, zombie: false };
+        let stat = |parent| Stat { parent, started: 1, zombie: false, state: b'S', used: 0, threads: 1 };
         let all = BTreeMap::from([
             (1, stat(0)),
             (2, stat(1)),
@@ -181,6 +216,19 @@ mod tests {
         let foreign = BTreeSet::from([Identity { pid: 4, started: 1 }]);
         let pids: Vec<_> = below(1, &all, &foreign).into_iter().map(|p| p.pid).collect();
         assert_eq!(pids, [2, 3]);
+    }
+
+    #[test]
+    fn a_family_holds_the_living_only() {
+        let stat = |parent, zombie| Stat { parent, started: 1, zombie, state: b'S', used: 0, threads: 1 };
+        let all = BTreeMap::from([
+            (2, stat(1, false)),
+            (3, stat(2, true)),
+            (4, stat(2, false)),
+            (5, stat(1, false)),
+        ]);
+        let pids = |pid| family(pid, &all).into_iter().map(|p| p.pid).collect::<Vec<_>>();
+        assert_eq!((pids(2), pids(3), pids(9)), (vec![2, 4], vec![], vec![]));
     }
 
     #[test]

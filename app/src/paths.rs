@@ -105,6 +105,11 @@ pub fn feedback(incident: &IncidentId) -> String {
     format!("/incidents/{incident}/feedback")
 }
 
+/// The stacks of a hang as a file.
+pub fn incident_stacks(incident: &IncidentId) -> String {
+    format!("/api/v1/incidents/{incident}/stacks?format=text")
+}
+
 /// A node on the nodes page.
 pub fn node(name: &NodeName) -> String {
     format!("{NODES}#{name}")

@@ -21,8 +21,8 @@ use crate::console::{
 #[path = "samples/incidents.rs"]
 mod incidents;
 
-pub use self::incidents::incident;
 use self::incidents::{hang, incident_of, line, lost_gpu, second_hang};
+pub use self::incidents::{incident, stood_still};
 
 /// 29 Nov 2026, 08:00:00 UTC.
 const START: i64 = 1_795_939_200;
@@ -183,7 +183,7 @@ pub fn chain() -> ChainView {
     first.attempt.hang_restarts = 1;
     first.launches =
         vec![resumed(0, 0.4, 120.0, (0, 15_120), 1_000), resumed(1, 120.2, 186.0, (15_000, 24_300), 16_000)];
-    first.incidents = vec![hang(1, 15_120, 120.2, 120.3), lost_gpu()];
+    first.incidents = vec![stood_still(), lost_gpu()];
     blame(&mut first);
     let mut second = attempt(2, State::Failed, Some(AttemptResult::Resubmitted));
     (second.attempt.submitted_at, second.attempt.started_at, second.attempt.ended_at) =
@@ -403,6 +403,7 @@ pub fn job(chain: &ChainView) -> JobView {
             reached_step: reached,
             saved_step: saved,
             total_steps: Some(90_000),
+            longest_quiet: None,
             failure_type: newest.and_then(|a| a.incidents.last()).map(|i| i.failure_type),
             needs_attention: chain.state == State::Failed,
             stopped_by: (chain.state == State::Stopped).then(|| "user-1".to_owned()),

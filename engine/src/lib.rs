@@ -10,6 +10,7 @@ pub mod chain;
 pub mod checks;
 pub mod classify;
 pub mod failure;
+pub mod hang;
 pub mod ids;
 pub mod job;
 pub mod ledger;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    hang::Quiet,
     record::{
         CheckpointCheck, NewCheckpointCheck, ProgressCheck, Proof, ProofVerdict, ResourcesCheck, StepRange,
     },
@@ -67,6 +68,9 @@ pub struct History {
     pace: Option<u64>,
     /// Losses by step, rising, thinned out.
     losses: Vec<(u64, f64)>,
+    /// How long the job was quiet and then went on.
+    #[serde(default, skip_serializing_if = "Quiet::is_empty")]
+    pub quiet: Quiet,
 }
 
 impl History {

@@ -17,8 +17,9 @@ pub use self::{
 
 use crate::{
     failure::{Confidence, Evidence, FailureType, Phase, Root},
+    hang::HangRecord,
     ids::{IncidentId, NodeName, ReplicaName, TaskId},
-    sync::Point,
+    sync::{Point, RankStack},
     time::Time,
 };
 
@@ -454,6 +455,9 @@ pub struct IncidentRecord {
     pub hint: Option<String>,
     /// The lines.
     pub evidence: Vec<Evidence>,
+    /// Why it was judged to hang; none where the program said so itself, or it is no hang.
+    #[serde(default)]
+    pub hang: Option<HangRecord>,
     /// The same root has the same one.
     pub fingerprint: String,
     /// The same error at the same step as the incident before, without progress between.
@@ -633,6 +637,17 @@ pub struct PointsRecord {
     pub points: Vec<Point>,
 }
 
+/// Stacks of processes that stood still, to be kept by launch and rank; newer ones replace older ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StacksRecord {
+    /// The launch.
+    pub launch: u32,
+    /// The replica whose processes they are.
+    pub replica: ReplicaName,
+    /// The stacks.
+    pub stacks: Vec<RankStack>,
+}
+
 /// Something to keep.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(
@@ -652,4 +667,6 @@ pub enum Record {
     Event(EventRecord),
     /// A suspicion against a node.
     Strike(StrikeRecord),
+    /// Stacks of an attempt.
+    Stacks(TaskId, StacksRecord),
 }

@@ -7,7 +7,14 @@
 //! What is the same for all launches of an attempt (the job's environment, `HOLDFAST_JOB_ID` and the like) the cluster
 //! gives to the agent when it makes the replica; only what a launch changes travels here.
 
+mod watch;
+
 use serde::{Deserialize, Serialize};
+
+pub use watch::{
+    Collective, HangWatch, ProcessState, RankStack, RunState, StackKey, StillRank, ThreadStack, Witness,
+    WitnessKind, WitnessSays, limits as watch_limits,
+};
 
 use crate::{
     checks::{CheckFinding, CheckOrder},
@@ -160,6 +167,9 @@ pub struct Launch {
     /// know it starts at once, which counts as checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<CheckOrder>,
+    /// How its processes are watched for standstills; none: they are not.
+    #[serde(default)]
+    pub watch: Option<HangWatch>,
 }
 
 /// One piece of news from a replica.
@@ -184,6 +194,8 @@ impl Report {
             ReportBody::Exited { evidence, .. } => evidence.iter_mut().for_each(|line| shift(&mut line.at)),
             ReportBody::Progress { points } => points.iter_mut().for_each(|point| shift(&mut point.at)),
             ReportBody::Checkpoint { event } => shift(&mut event.at),
+            ReportBody::Still { ranks } => ranks.iter_mut().for_each(|rank| rank.shift(shift)),
+            ReportBody::Stacks { stacks } => stacks.iter_mut().for_each(|stack| shift(&mut stack.at)),
             ReportBody::Ready
             | ReportBody::Started
             | ReportBody::StartFailed { .. }
@@ -191,7 +203,8 @@ impl Report {
             | ReportBody::Phase { .. }
             | ReportBody::LogLost { .. }
             | ReportBody::Save { .. }
-            | ReportBody::Checked { .. } => {}
+            | ReportBody::Checked { .. }
+            | ReportBody::Moved { .. } => {}
         }
         self
     }
@@ -241,6 +254,23 @@ pub enum ReportBody {
     Phase {
         /// Which.
         phase: Phase,
+    },
+    /// Processes that have not moved for at least half of the watch's window: sent when they have not for half of it, when they have
+    /// not for all of it, and again when what is said of one of them changes; at every sample while one has shown nothing at all for
+    /// the whole window, since phases may be longer; at most one report an interval. It says all of them.
+    Still {
+        /// Which, and what was seen of them.
+        ranks: Vec<StillRank>,
+    },
+    /// Processes of which a [`Still`](Self::Still) was told have moved since, or have ended.
+    Moved {
+        /// Which.
+        ranks: Vec<u32>,
+    },
+    /// The full stacks of processes that stand still: sent once they have done so for the watch's window.
+    Stacks {
+        /// Of each process, or why there are none.
+        stacks: Vec<RankStack>,
     },
     /// Output was dropped from the kept log, or the log could not be written: disk full, limit reached.
     LogLost {

@@ -12,6 +12,8 @@ mod idempotency;
 #[cfg(test)]
 mod samples;
 
+use sqlx::AnyConnection;
+
 use app::console::{CheckpointMark, EventsQuery, JobsQuery, JobsSort, JobsViewName};
 use databases::on_each_database;
 use engine::{
@@ -27,7 +29,7 @@ use server::{
     logs::sweep::Sweep,
     store::{
         Store, StoreError, Write, attempts, changes, checkpoints, commit, events, inbox, incidents, instance,
-        jobs, launches, leader, nodes, points as curve, steps,
+        jobs, launches, leader, nodes, points as curve, stacks, steps,
     },
 };
 
@@ -635,6 +637,7 @@ async fn a_forgotten_job_leaves_nothing_and_its_neighbour_everything() {
                 Record::Points(task.clone(), points(0, &[1, 2])),
                 Record::Event(event(1, EventKind::State, Some(&task))),
                 Record::Strike(strike(&node, &task, 1, 3)),
+                Record::Stacks(task.clone(), samples::stacks(0, &[0])),
             ]);
             create(&store, &sample).await;
             let mut tx = store.write().await.unwrap();
@@ -648,8 +651,8 @@ async fn a_forgotten_job_leaves_nothing_and_its_neighbour_everything() {
         assert_eq!(steps::forget(&mut tx, epoch, &job_id(1), at(1)).await.unwrap(), Write::Done);
         assert_eq!(steps::forget(&mut tx, epoch, &job_id(1), at(1)).await.unwrap(), Write::ChangedUnderUs);
         commit(tx).await.unwrap();
-        assert_eq!(left(&store, &job_id(1), &task_id(1, 1)).await, [0; 9]);
-        assert_eq!(left(&store, &job_id(2), &task_id(2, 1)).await, [1, 1, 1, 2, 1, 1, 1, 1, 1]);
+        assert_eq!(left(&store, &job_id(1), &task_id(1, 1)).await, [0; 10]);
+        assert_eq!(left(&store, &job_id(2), &task_id(2, 1)).await, [1, 1, 1, 2, 1, 1, 1, 1, 1, 1]);
         let mut conn = store.read().await.unwrap();
         assert_eq!(nodes::strikes(&mut conn, "local", &node).await.unwrap().len(), 1);
         assert_eq!(nodes::avoided(&mut conn, "local").await.unwrap().len(), 1);
@@ -658,7 +661,7 @@ async fn a_forgotten_job_leaves_nothing_and_its_neighbour_everything() {
 }
 
 /// How much there is of a job, by aggregate.
-async fn left(store: &Store, job: &JobId, task: &TaskId) -> [usize; 9] {
+async fn left(store: &Store, job: &JobId, task: &TaskId) -> [usize; 10] {
     let mut conn = store.read().await.unwrap();
     let since = changes::since(&mut conn, job, changes::Position::default()).await.unwrap();
     [
@@ -671,7 +674,53 @@ async fn left(store: &Store, job: &JobId, task: &TaskId) -> [usize; 9] {
         checkpoints::of_job(&mut conn, job).await.unwrap().len(),
         inbox::take(&mut conn, job).await.unwrap().len(),
         usize::from(!since.changes.is_empty()),
+        stacks::of_launch(&mut conn, job, (1, 0), 0).await.unwrap().len(),
     ]
+}
+
+#[tokio::test]
+async fn stacks_are_kept_by_launch_and_process_and_those_of_old_launches_go() {
+    on_each_database(async |store| {
+        let epoch = lead(&store).await;
+        let task = task_id(1, 1);
+        let sample = Sample::new(1).records(vec![
+            Record::Attempt(samples::attempt(1, 1)),
+            Record::Incident(task.clone(), incident(&task, 1)),
+            Record::Stacks(task.clone(), samples::stacks(0, &[1, 0])),
+        ]);
+        create(&store, &sample).await;
+        // A newer one takes the place of the same process; what another launch has is its own.
+        let mut newer = samples::stacks(0, &[1]);
+        newer.stacks[0].missing = Some("timed out".to_owned());
+        let sample = Sample::new(1).records(vec![
+            Record::Stacks(task.clone(), newer),
+            Record::Stacks(task.clone(), samples::stacks(1, &[7])),
+        ]);
+        write(&store, epoch, 1, &sample).await;
+        let mut conn = store.read().await.unwrap();
+        let read = async |conn: &mut AnyConnection, launch, from| {
+            let kept = stacks::of_launch(conn, &job_id(1), (1, launch), from).await.unwrap();
+            kept.into_iter().map(|(_, stack)| (stack.rank, stack.missing)).collect::<Vec<_>>()
+        };
+        let old = Some("not Python".to_owned());
+        let timed_out = Some("timed out".to_owned());
+        assert_eq!(read(&mut conn, 0, 0).await, [(0, old.clone()), (1, timed_out.clone())]);
+        assert_eq!(read(&mut conn, 0, 1).await, [(1, timed_out)]);
+        assert_eq!(read(&mut conn, 1, 0).await, [(7, old.clone())]);
+        drop(conn);
+
+        let later = (2..18).map(|launch| Record::Stacks(task.clone(), samples::stacks(launch, &[0])));
+        let sample = Sample::new(1).records(later.collect());
+        write(&store, epoch, 2, &sample).await;
+        let mut conn = store.read().await.unwrap();
+        assert_eq!((read(&mut conn, 1, 0).await, read(&mut conn, 2, 0).await), (vec![], vec![(0, old)]));
+        let id = IncidentId::of_attempt(&task, 1);
+        let (job, attempt, found) = stacks::incident(&mut conn, &id).await.unwrap().unwrap();
+        assert_eq!((job, attempt, found.id), (job_id(1), 1, id));
+        let none = IncidentId::of_attempt(&task, 9);
+        assert!(stacks::incident(&mut conn, &none).await.unwrap().is_none());
+    })
+    .await;
 }
 
 #[tokio::test]

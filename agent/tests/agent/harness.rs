@@ -197,6 +197,7 @@ impl Server {
             stop_grace_seconds: 20,
             exit: None,
             checks: None,
+            watch: None,
         };
         change(&mut launch);
         self.want(Desired::Run { launch: launch.clone() });

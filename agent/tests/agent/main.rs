@@ -9,3 +9,4 @@ mod saving;
 mod server_away;
 mod supervision;
 mod tls;
+mod watching;

@@ -90,6 +90,7 @@ fn of(index: usize, row: &Row) -> JobRow {
             reached_step: row.steps.map(|(reached, _)| reached),
             saved_step: None,
             total_steps: row.steps.map(|(_, total)| total),
+            longest_quiet: None,
             failure_type: row.failure,
             needs_attention: row.state.1 == Some(Substate::Unschedulable)
                 || row.state.1 == Some(Substate::Unknown),

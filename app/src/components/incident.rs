@@ -11,7 +11,7 @@ use leptos::prelude::*;
 use super::{
     badge::TypeCode,
     button::Look,
-    class,
+    class, hang,
     icon::{Icon, Mark},
     story::{self, Numbered},
     when::ClockTime,
@@ -68,6 +68,7 @@ pub fn incident(chain: &ChainView, numbered: Numbered<'_>, open: bool, per_gpu: 
                     <dd>{fault(incident)}</dd>
                     <dt>"Evidence"</dt>
                     <dd>{evidence(job, task, incident)}</dd>
+                    {hang::rows(incident)}
                     <dt>"Why"</dt>
                     <dd>{why(incident)}</dd>
                     <dt>"Budget"</dt>
@@ -145,6 +146,10 @@ pub fn line_address(job: &JobId, task: &TaskId, launch: u32, evidence: &Evidence
 
 fn evidence(job: &JobId, task: &TaskId, incident: &IncidentRecord) -> AnyView {
     let lines: Vec<&Evidence> = incident.evidence.iter().filter(|e| e.role != Role::Advice).collect();
+    if lines.is_empty() && incident.hang.is_some() {
+        return view! { <span class="text-ink-3">"Nothing failed by itself: the witnesses below tell."</span> }
+            .into_any();
+    }
     if lines.is_empty() {
         return view! { <span class="text-ink-3">"No line of the log matched a known signature."</span> }
             .into_any();

@@ -12,6 +12,7 @@ pub mod exit_save;
 pub mod failed;
 pub mod field;
 pub mod frame;
+pub mod hang;
 pub mod icon;
 pub mod incident;
 pub mod lanes;

@@ -1,9 +1,14 @@
 //! What the Review panel says about a form: what differs, what would happen, what to see to before relying on it.
 
-use engine::job::{
-    ClusterKind, FaultTolerance, HangDetection, JobDraft, JobSpec, Mode, Site, VolumeSource,
-    manifest::Mounted, quantity::Quantity,
+use engine::{
+    hang::{LEARNED_SHARE, QuietPhase},
+    job::{
+        ClusterKind, FaultTolerance, HangDetection, JobDraft, JobSpec, Mode, Site, VolumeSource,
+        manifest::Mounted, quantity::Quantity,
+    },
 };
+
+use crate::components::story::phase_words;
 
 use super::{
     lines, pasted, pods, switches,
@@ -140,6 +145,26 @@ pub fn hang_note(hang: &HangDetection) -> String {
     )
 }
 
+/// What earlier launches say about the window: none where nothing speaks against it, or where no earlier job is known.
+pub fn quiet_note(hang: &HangDetection, longest: Option<QuietPhase>) -> Option<String> {
+    let QuietPhase { phase, seconds } = longest?;
+    let safe = (f64::from(seconds) * LEARNED_SHARE).ceil() as u32;
+    let phase = phase_words(phase);
+    if hang.window_seconds < seconds {
+        Some(format!(
+            "The job that this is a copy of went on after {} s without progress while {phase}; a window of {} s would take that for a \
+             hang. Choose at least {safe} s, or have the program mark that phase.",
+            seconds, hang.window_seconds
+        ))
+    } else if hang.window_seconds < safe {
+        Some(format!(
+            "Longest stretch without progress seen: {seconds} s while {phase}. {safe} s or more would leave room above it."
+        ))
+    } else {
+        None
+    }
+}
+
 /// How ready something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
@@ -265,7 +290,7 @@ pub fn label_of(difference: &Difference) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use engine::{job::SiteCluster, time::Time};
+    use engine::{failure::Phase, job::SiteCluster, time::Time};
 
     use super::*;
     use crate::forms::new_job::check;
@@ -346,6 +371,23 @@ mod tests {
             "90 is not a multiple of 20, so 100 s is compared. A stall shows after 1.7 to 2 min, never before minute 31.7 of a launch. Below 30 s the sampling itself costs time."
         );
         assert!(hang_note(&hang(300, 600)).starts_with("A stall shows"));
+    }
+
+    #[test]
+    fn a_window_shorter_than_what_was_seen_is_told_r7() {
+        let hang =
+            |window_seconds| HangDetection { window_seconds, ..FaultTolerance::default().hang_detection };
+        let seen = Some(QuietPhase { phase: Phase::Evaluation, seconds: 540 });
+        for (window, seen, want) in [
+            (600, None, None),
+            (810, seen, None),
+            (600, seen, Some("Longest stretch without progress seen: 540 s while evaluating. 810 s")),
+            (539, seen, Some("a window of 539 s would take that for a hang. Choose at least 810 s")),
+        ] {
+            let note = quiet_note(&hang(window), seen);
+            assert_eq!(note.is_some(), want.is_some(), "{note:?}");
+            assert!(note.zip(want).is_none_or(|(note, want)| note.contains(want)));
+        }
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use engine::{
     failure::{Confidence, Evidence, FailureType, Phase, Role, Root, Signal},
+    hang::{HangRecord, HangWitness, OddRank, RankGroup, Strength},
     ids::IncidentId,
     record::{Action, Budget, Clock, Cost, DecisionRecord, IncidentRecord},
+    sync::{StackKey, WitnessKind},
     time::Time,
 };
 
@@ -28,6 +30,7 @@ pub(super) fn incident_of(attempt: u32, number: u32, seconds: i64) -> IncidentRe
         fault: "RuntimeError in rank 0".to_owned(),
         hint: None,
         evidence: Vec::new(),
+        hang: None,
         fingerprint: "app-error".to_owned(),
         repeats: false,
         decision: DecisionRecord {
@@ -106,6 +109,56 @@ pub(super) fn hang(attempt: u32, step: u64, minutes: f64, next: f64) -> Incident
         accelerator_seconds: Some(9.6 * 3600.0),
         ..Cost::default()
     };
+    i
+}
+
+/// The first hang, as Job Hang Detection found it.
+pub fn stood_still() -> IncidentRecord {
+    let mut i = hang(1, 15_120, 120.2, 120.3);
+    let since = minute(108.0);
+    let witness = |kind, unchanged, unknown, words: &str| HangWitness {
+        kind,
+        unchanged,
+        changed: 0,
+        unknown,
+        since: (unchanged > 0).then_some(since),
+        words: words.to_owned(),
+    };
+    let group = |ranks: Vec<u32>, place: &str, odd| RankGroup {
+        count: ranks.len() as u32,
+        nodes: if odd { vec![node(3)] } else { vec![node(1), node(2), node(4)] },
+        stack: Some(StackKey {
+            hash: place.to_owned(),
+            top: vec![format!("{place} (train.py)"), "<module> (train.py)".to_owned()],
+        }),
+        ranks,
+        place: place.to_owned(),
+        odd,
+    };
+    i.fault = "no progress for 12 min: rank 5 on node-03 in read_batch, 31 others in all_reduce".to_owned();
+    i.hang = Some(HangRecord {
+        since,
+        until: minute(120.0),
+        allowed_seconds: 600,
+        phase: Phase::Training,
+        witnesses: vec![
+            witness(WitnessKind::Stack, 32, 0, "32 ranks in the same functions"),
+            witness(WitnessKind::Output, 32, 0, "32 ranks printed nothing"),
+            witness(WitnessKind::Cpu, 0, 32, "not known of 32 ranks (no /proc)"),
+            witness(WitnessKind::Step, 32, 0, "no step after 15,120"),
+        ],
+        groups: vec![
+            group((0..32).filter(|rank| *rank != 5).collect(), "all_reduce", false),
+            group(vec![5], "read_batch", true),
+        ],
+        odd: Some(OddRank {
+            ranks: vec![5],
+            node: Some(node(3)),
+            strength: Strength::Strong,
+            why: "not where 31 ranks wait for it".to_owned(),
+        }),
+        words: i.fault.clone(),
+    });
     i
 }
 

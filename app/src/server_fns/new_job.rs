@@ -1,6 +1,7 @@
 //! What the create form starts from.
 
 use engine::{
+    hang::QuietPhase,
     ids::JobId,
     job::{Finding, JobDraft, Site},
     time::Time,
@@ -33,6 +34,9 @@ pub struct Original {
     pub job_id: JobId,
     /// The body that would create it again.
     pub draft: JobDraft,
+    /// The longest stretch without progress that it came through.
+    #[serde(default)]
+    pub longest_quiet: Option<QuietPhase>,
 }
 
 /// What the server reads of a pasted object, or what is wrong with its text.
@@ -58,7 +62,11 @@ pub async fn start_job(from: Option<JobId>) -> Result<NewJobStart, AppError> {
     let original = match from {
         Some(id) => {
             let job = console.job(&caller, &id).await?;
-            Some(Original { job_id: job.job_id, draft: JobDraft::from(&job.spec) })
+            Some(Original {
+                job_id: job.job_id,
+                draft: JobDraft::from(&job.spec),
+                longest_quiet: job.summary.longest_quiet,
+            })
         }
         None => None,
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{EndReason, checks::Checks, incident::Gathering, saving::Saving};
+use super::{EndReason, checks::Checks, incident::Gathering, saving::Saving, standstill::Standstill};
 use crate::{
     failure::{Exit, FailureType, Phase},
     ids::{JobId, NodeName, ReplicaName, TaskId},
@@ -192,6 +192,12 @@ pub(super) struct Launch {
     /// The health checks before it; none where it starts without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<Checks>,
+    /// When it was last seen to make progress: a step, a checkpoint, a phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_at: Option<Time>,
+    /// Its processes that do not move.
+    #[serde(default, skip_serializing_if = "Standstill::is_empty")]
+    pub still: Standstill,
 }
 
 impl Launch {
@@ -210,6 +216,8 @@ impl Launch {
             progress: LaunchProgress::new(history),
             told: ProofVerdict::Pending,
             checks: None,
+            moved_at: None,
+            still: Standstill::default(),
         }
     }
 

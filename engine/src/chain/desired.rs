@@ -9,7 +9,7 @@ use super::{
 use crate::{
     ids::{ReplicaName, TaskId},
     record::LaunchCause,
-    sync::{Desired, ExitSettings, Launch, PortOffer},
+    sync::{Desired, ExitSettings, HangWatch, Launch, PortOffer},
 };
 
 pub(super) fn of(
@@ -62,8 +62,19 @@ pub(super) fn of(
                         .enabled
                         .then_some(ExitSettings { port: exit.port, max_wait_seconds: exit.max_wait_seconds }),
                     checks: launch.checks.as_ref().filter(|checks| checks.is_pending()).map(Checks::order),
+                    watch: watch(chain),
                 },
             }
         }
     }
+}
+
+/// How the processes of every launch are watched, where Job Hang Detection is on.
+pub(super) fn watch(chain: &Chain) -> Option<HangWatch> {
+    let hang = &chain.spec.fault_tolerance.hang_detection;
+    hang.enabled.then_some(HangWatch {
+        interval_seconds: hang.interval_seconds,
+        window_seconds: hang.window_seconds,
+        start_after_seconds: hang.start_after_seconds,
+    })
 }

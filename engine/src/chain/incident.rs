@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     failure::{Evidence, Exit, Phase, Role, Signal, Verdict},
+    hang::HangRecord,
     ids::{IncidentId, TaskId},
     ledger::{Times, Use},
     record::{Action, Budget, Cost, DecisionRecord, EventKind, EventReason, IncidentRecord},
@@ -28,6 +29,8 @@ pub(super) enum Sign {
     Ended { replica: usize },
     /// Health checks before the launch failed: what that is was judged with all that was found.
     Checks { verdict: Box<Verdict> },
+    /// Nothing moves any more.
+    Hang(Box<HangRecord>),
 }
 
 /// How one process ended, without its evidence.
@@ -86,6 +89,9 @@ pub(super) struct Gathering {
     /// What the health checks before the launch come to, where they failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<Box<Verdict>>,
+    /// Nothing moved any more; how its processes end when they are stopped says nothing then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hang: Option<Box<HangRecord>>,
     pub step: Option<u64>,
     pub phase: Option<Phase>,
     /// Once it is made, nothing more is gathered.
@@ -130,6 +136,7 @@ impl Gathering {
             facts: Vec::new(),
             ended: None,
             checks: None,
+            hang: None,
             step: None,
             phase: None,
             judged: None,
@@ -169,6 +176,10 @@ impl Gathering {
             Sign::Checks { verdict } => {
                 self.checks.get_or_insert(verdict);
             }
+            Sign::Hang(hang) => {
+                self.phase.get_or_insert(hang.phase);
+                self.hang.get_or_insert(hang);
+            }
         }
     }
 
@@ -179,12 +190,16 @@ impl Gathering {
         let telling = |seen: &SeenExit| {
             !seen.asked && !seen.follows && !seen.exit.is_success() && seen.exit != Exit::Signal(Signal::TERM)
         };
-        !self.facts.is_empty() || self.checks.is_some() || self.exits.iter().any(telling)
+        !self.facts.is_empty()
+            || self.checks.is_some()
+            || self.hang.is_some()
+            || self.exits.iter().any(telling)
     }
 
     /// All that was seen followed from another failure.
     fn only_consequences(&self) -> bool {
         self.facts.is_empty()
+            && self.hang.is_none()
             && self.ended.is_none()
             && self.checks.is_none()
             && self.exits.iter().all(|seen| seen.asked || seen.follows || seen.exit.is_success())
@@ -275,6 +290,9 @@ impl Turn {
                 format!("The processes of {} were ended from outside.", name(*replica))
             }
             Some(Sign::Checks { verdict }) => format!("{}. Training does not begin.", verdict.fault),
+            Some(Sign::Hang(hang)) => {
+                format!("A hang: {}. The launch is stopped everywhere.", hang.words)
+            }
             None => return,
         };
         self.event(EventKind::Incident, "holdfast", &text);
@@ -285,7 +303,8 @@ impl Turn {
         let Stage::Failing(gathering) = &mut self.chain.attempt.stage else { return };
         let mut gathered = std::mem::replace(gathering, Box::new(Gathering::new(self.now)));
         let attempt = &mut self.chain.attempt;
-        let verdict = judge::verdict(&gathered, attempt, self.chain.spec.kind);
+        let verdict =
+            judge::verdict(&gathered, attempt, self.chain.spec.kind, self.chain.spec.processes_per_replica);
         // No step beyond the newest of all since the same error: it would come again (R13).
         let reached = self.chain.history.reached;
         let repeats = repeats(&verdict, &self.chain.past, reached);
@@ -398,6 +417,7 @@ fn open_record(
             fault: verdict.fault.clone(),
             hint: verdict.hint.clone(),
             evidence: verdict.evidence.clone(),
+            hang: gathered.hang.as_deref().cloned(),
             fingerprint: verdict.fingerprint.clone(),
             repeats,
             decision: undecided(),

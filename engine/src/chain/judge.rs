@@ -6,6 +6,7 @@ use super::{
     EndReason,
     attempt::{self, Attempt},
     incident::Gathering,
+    standstill,
 };
 use crate::{
     classify::{self, ClusterFact, RankExit, VerdictInput},
@@ -17,10 +18,13 @@ use crate::{
 const NO_EVIDENCE: &str = "no-evidence";
 
 /// The verdict on a gathered incident. There always is one: the attempt cannot go on, whether anything explains it or not.
-pub(super) fn verdict(gathered: &Gathering, attempt: &Attempt, kind: JobKind) -> Verdict {
+pub(super) fn verdict(gathered: &Gathering, attempt: &Attempt, kind: JobKind, processes: u32) -> Verdict {
     // A node that was lost meanwhile says more than what it found before.
     if let Some(verdict) = gathered.checks.as_ref().filter(|_| gathered.facts.is_empty()) {
         return verdict.as_ref().clone();
+    }
+    if let Some(hang) = &gathered.hang {
+        return standstill::verdict(hang, attempt, kind, processes);
     }
     let name = |index: usize| attempt::name(kind, index);
     let placement: BTreeMap<_, _> = attempt

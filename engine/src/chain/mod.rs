@@ -26,6 +26,7 @@ mod person;
 mod report;
 mod saving;
 mod settle;
+mod standstill;
 mod summary;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -301,6 +301,7 @@ impl Turn {
         let until = self.now.plus_seconds(limits::RETURN_SECONDS);
         let attempt = &mut self.chain.attempt;
         let launch = &mut attempt.launch;
+        launch.still.put_off(until);
         match &mut attempt.stage {
             Stage::Starting => launch.spared_until = Some(until),
             Stage::Running

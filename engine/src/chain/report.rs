@@ -61,9 +61,15 @@ impl Turn {
                     ..event.clone()
                 });
             }
-            ReportBody::Phase { phase } => self.chain.attempt.launch.phase = *phase,
             ReportBody::Save { save } => self.take_save(index, at, save),
             ReportBody::Checked { findings } => self.take_checked(index, name, findings),
+            ReportBody::Phase { phase } => {
+                self.take_movement(report.at);
+                self.chain.attempt.launch.phase = *phase;
+            }
+            ReportBody::Still { ranks } => self.take_still(index, ranks),
+            ReportBody::Moved { ranks } => self.take_moved(index, ranks),
+            ReportBody::Stacks { stacks } => self.take_stacks(index, stacks),
             ReportBody::LogLost { text } => {
                 let text = format!("{name}: {}", bounded(text));
                 self.event(EventKind::Warning, "holdfast", &text);
@@ -150,6 +156,7 @@ impl Turn {
         }
         let mut speaks = false;
         for point in &points {
+            self.take_movement(point.at);
             speaks = self.take_point(index as u32, point);
         }
         let chain = &mut self.chain;
@@ -177,6 +184,7 @@ impl Turn {
     }
 
     pub fn take_checkpoint(&mut self, event: &CheckpointEvent) {
+        self.take_movement(event.at);
         let chain = &mut self.chain;
         let news = chain.attempt.launch.progress.take_checkpoint(&mut chain.history, event);
         let path = event.path.as_deref().map(bounded).map(|path| format!(" ({path})")).unwrap_or_default();

@@ -23,6 +23,7 @@ impl Turn {
     pub fn settle(&mut self) {
         self.settle_saving();
         self.settle_attempt();
+        self.settle_standstill();
         self.settle_incident();
         self.settle_removal();
         self.settle_course();
@@ -220,6 +221,9 @@ pub(super) fn wake_at(chain: &Chain) -> Option<Time> {
         due.push(gathering.last_words_until);
         let judged = gathering.judged.is_some();
         due.push(Some(if judged { gathering.stop_ends } else { gathering.verdict_due(attempt.is_quiet()) }));
+    }
+    if attempt.stage == Stage::Running {
+        due.push(attempt.launch.still.due);
     }
     if let Course::Next { not_before, .. } = &chain.course {
         due.push(Some(*not_before));

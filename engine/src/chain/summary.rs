@@ -7,6 +7,7 @@ use super::{
     limits,
 };
 use crate::{
+    hang::Suspicion,
     ids::TaskId,
     ledger::Use,
     policy::Refusal,
@@ -47,6 +48,7 @@ pub(super) fn substate(chain: &Chain, now: Time) -> Option<Substate> {
             Some(Substate::Unschedulable)
         }
         (_, Stage::Starting) if attempt.launch.cause.is_restart() => Some(Substate::InPlaceRestart),
+        (_, Stage::Running) if attempt.launch.still.suspicion.is_some() => Some(Substate::SuspectedHang),
         _ => resubmitted,
     }
 }
@@ -133,6 +135,7 @@ pub(super) fn of(chain: &Chain, now: Time) -> Summary {
         reached_step: chain.history.reached,
         saved_step: chain.history.saved,
         total_steps: chain.history.total,
+        longest_quiet: chain.history.quiet.longest(),
         failure_type: chain.failure_type,
         needs_attention: attention && !chain.acknowledged,
         stopped_by: match &chain.intent {
@@ -190,6 +193,9 @@ fn tail(chain: &Chain, state: State, now: Time) -> String {
     {
         return format!("last heard {} ago", words::duration(now.seconds_since(since)));
     }
+    if let (State::Running, Some(suspicion)) = (state, &attempt.launch.still.suspicion) {
+        return suspected_tail(suspicion, now);
+    }
     match state {
         State::Queued | State::Recovering => waiting_tail(chain, now),
         State::Starting => {
@@ -235,6 +241,18 @@ fn checking(chain: &Chain) -> Option<String> {
     let record = &launch.checks.as_ref().filter(|checks| checks.is_pending())?.record;
     launch.ordered_at?;
     Some(format!("health checks: {} of {} done", record.told, words::count(record.replicas, "replica")))
+}
+
+/// `stack unchanged 8 of 10 min`.
+fn suspected_tail(suspicion: &Suspicion, now: Time) -> String {
+    let (passed, allowed) = (now.seconds_since(suspicion.since), f64::from(suspicion.allowed_seconds));
+    let what = if suspicion.stacks { "stack unchanged" } else { "nothing moves" };
+    let passed = passed.min(allowed);
+    if allowed < 120.0 {
+        format!("{what} {} of {} s", passed as u32, allowed as u32)
+    } else {
+        format!("{what} {} of {} min", (passed / 60.0) as u32, (allowed / 60.0).round() as u32)
+    }
 }
 
 fn waiting_tail(chain: &Chain, now: Time) -> String {

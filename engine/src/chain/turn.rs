@@ -3,7 +3,9 @@
 use super::{
     Chain, Course, Effect, Step,
     attempt::{Attempt, Presence, Stage},
-    limits, summary,
+    limits,
+    standstill::Standstill,
+    summary,
 };
 use crate::{
     ledger::Use,
@@ -232,6 +234,7 @@ impl Turn {
         let launch = &mut self.chain.attempt.launch;
         if launch.ended_at.is_none() && launch.ordered_at.is_some() {
             launch.ended_at = Some(ended_at);
+            launch.still = Standstill::default();
             // A program that finished without ever printing a step is not one that made none.
             if self.chain.attempt.stage != Stage::Over(State::Succeeded) {
                 self.chain.attempt.launch.progress.end();

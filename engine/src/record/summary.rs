@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{State, Substate};
-use crate::{failure::FailureType, ids::TaskId, job::Mode, time::Time};
+use crate::{failure::FailureType, hang::QuietPhase, ids::TaskId, job::Mode, time::Time};
 
 /// The head of the Fault Tolerance Detail: everything about the job as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +35,8 @@ pub struct Summary {
     pub saved_step: Option<u64>,
     /// Steps the program means to make.
     pub total_steps: Option<u64>,
+    /// The longest stretch without progress that the job came through: Hang Determination Duration should be longer.
+    pub longest_quiet: Option<QuietPhase>,
     /// The failure type of the newest incident.
     pub failure_type: Option<FailureType>,
     /// A person has to look: it ended badly and neither was resubmitted nor acknowledged, or it cannot be scheduled, or something on the

@@ -1,5 +1,7 @@
 //! What a sync may hold. A program can make its agent say anything, so nothing is believed that it could not have seen.
 
+mod watch;
+
 use engine::{
     chain::Chain,
     checks::{self, CheckFinding},
@@ -102,6 +104,15 @@ fn check_report(
             if event.path.as_ref().is_some_and(|path| path.len() > TEXT_BYTES) =>
         {
             Err(refuse(format!("report {n}: the path has more than {TEXT_BYTES} bytes")))
+        }
+        ReportBody::Still { ranks: still } => {
+            watch::check_ranks(n, still.iter().map(|still| still.rank), replica, ranks)?;
+            still.iter().try_for_each(|still| watch::check_still(n, still))
+        }
+        ReportBody::Moved { ranks: moved } => watch::check_ranks(n, moved.iter().copied(), replica, ranks),
+        ReportBody::Stacks { stacks } => {
+            watch::check_ranks(n, stacks.iter().map(|stack| stack.rank), replica, ranks)?;
+            watch::check_stacks(n, stacks)
         }
         _ => Ok(()),
     }

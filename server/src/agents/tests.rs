@@ -16,7 +16,10 @@ use engine::{
     ids::{NodeName, ReplicaName, TaskId},
     job::{JobDraft, Site},
     record::{Queue, QueueReason},
-    sync::{Desired, PortOffer, Report, ReportBody, SyncReply, SyncRequest},
+    sync::{
+        Desired, PortOffer, RankStack, Report, ReportBody, StackKey, StillRank, SyncReply, SyncRequest,
+        ThreadStack, Witness, WitnessKind, WitnessSays,
+    },
     time::Time,
 };
 use tokio_util::sync::CancellationToken;
@@ -307,6 +310,74 @@ async fn what_a_replica_cannot_know_is_refused_and_changes_nothing() {
     let stranger = world.request("worker-7", 0, vec![]);
     assert!(matches!(world.sync(&hub, stranger).await, Err(SyncError::Invalid(_))));
     assert_eq!(*before, **world.one.chain.borrow());
+}
+
+#[tokio::test]
+async fn what_a_report_of_standstills_may_hold_is_bounded() {
+    let world = World::new().await;
+    let hub = world.hub();
+    let still = |rank: u32, change: &dyn Fn(&mut StillRank)| {
+        let mut still = StillRank {
+            rank,
+            since: Time(1),
+            until: Time(2),
+            samples: 2,
+            witnesses: vec![],
+            stack: Some(StackKey { hash: "a".to_owned(), top: vec!["f (a.py)".to_owned()] }),
+            state: None,
+            phase: None,
+            collective: None,
+        };
+        change(&mut still);
+        ReportBody::Still { ranks: vec![still] }
+    };
+    let witness = |says| Witness { kind: WitnessKind::Stack, says, since: None, detail: String::new() };
+    let stack = |threads: usize, frames: usize, bytes: usize| {
+        let thread =
+            ThreadStack { id: 1, name: None, frames: vec!["x".repeat(bytes); frames], omitted_frames: 0 };
+        let stack = RankStack {
+            rank: 1,
+            at: Time(1),
+            threads: vec![thread; threads],
+            omitted_threads: 0,
+            missing: None,
+        };
+        ReportBody::Stacks { stacks: vec![stack] }
+    };
+    for (case, body, fits) in [
+        ("a process that stands still", still(1, &|_| {}), true),
+        ("another replica's", still(0, &|_| {}), false),
+        ("one that ends before it begins", still(1, &|still| still.until = Time(0)), false),
+        ("a long hash", still(1, &|still| still.stack.as_mut().unwrap().hash = "a".repeat(33)), false),
+        (
+            "many frames",
+            still(1, &|still| still.stack.as_mut().unwrap().top = vec![String::new(); 13]),
+            false,
+        ),
+        (
+            "two of a kind",
+            still(1, &|still| {
+                still.witnesses = vec![witness(WitnessSays::Unchanged), witness(WitnessSays::Changed)]
+            }),
+            false,
+        ),
+        (
+            "a long reason",
+            still(1, &|still| still.witnesses = vec![witness(WitnessSays::Unknown("x".repeat(201)))]),
+            false,
+        ),
+        ("a rank that moves", ReportBody::Moved { ranks: vec![1] }, true),
+        ("another's that moves", ReportBody::Moved { ranks: vec![1, 0] }, false),
+        ("one rank twice", ReportBody::Moved { ranks: vec![1, 1] }, false),
+        ("stacks", stack(2, 3, 100), true),
+        ("5,000 threads", stack(5_000, 1, 1), false),
+        ("a stack of 10,000 frames", stack(1, 10_000, 1), false),
+        ("a long frame", stack(1, 1, 257), false),
+        ("much in all", stack(9, 128, 256), false),
+    ] {
+        let answer = world.sync(&hub, world.request("worker-0", 0, vec![report(1, body)])).await;
+        assert_eq!(answer.is_ok(), fits, "{case}: {answer:?}");
+    }
 }
 
 #[tokio::test]

@@ -218,6 +218,8 @@ fn of_record(record: &Record) -> Vec<(ChangeKind, Value)> {
         Record::Event(event) => vec![(ChangeKind::Event, json!(event))],
         // A node's, not the job's: the incident beside it says the same.
         Record::Strike(_) => Vec::new(),
+        // Large, and of use only with the incident beside them.
+        Record::Stacks(..) => Vec::new(),
     }
 }
 

@@ -31,6 +31,7 @@ pub mod launches;
 pub mod leader;
 pub mod nodes;
 pub mod points;
+pub mod stacks;
 pub mod steps;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");

@@ -12,6 +12,7 @@ use sqlx::AnyConnection;
 use super::{
     StoreError, Write, attempts, changes, events, incidents, launches, leader, nodes, points,
     sql::{Doing, to_doc},
+    stacks,
 };
 
 /// What lists and the driver need to know of a chain without reading it.
@@ -193,6 +194,7 @@ async fn keep_records(conn: &mut AnyConnection, generation: i64, kept: Kept<'_>)
             Record::Points(task_id, record) => points::keep(conn, job_id, task_id, record).await?,
             Record::Event(event) => events::add(conn, job_id, (generation, n as i64), event).await?,
             Record::Strike(strike) => nodes::strike(conn, job_id, strike).await?,
+            Record::Stacks(task_id, record) => stacks::keep(conn, job_id, task_id, record).await?,
         }
     }
     changes::keep(conn, job_id, generation, &kept.head.summary, kept.records).await

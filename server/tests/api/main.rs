@@ -10,5 +10,6 @@ mod import;
 mod jobs;
 mod logs;
 mod requests;
+mod stacks;
 mod streams;
 mod support;

@@ -147,7 +147,7 @@ impl World {
         let _ = fs::remove_dir_all(&shared);
         fs::create_dir_all(&shared).unwrap();
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
-        for file in ["train.py", "failing.py", "holdfast_exit.py", "peers.py"] {
+        for file in ["train.py", "failing.py", "hangs.py", "holdfast_exit.py", "peers.py"] {
             fs::copy(examples.join(file), shared.join(file)).unwrap();
         }
         // Agents are told the port before it is served, so it has to be known.

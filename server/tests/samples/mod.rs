@@ -8,9 +8,9 @@ use engine::{
     record::{
         Action, AttemptCause, AttemptRecord, Budget, Budgets, Clock, Cost, DecisionRecord, Diagnostics,
         EventKind, EventReason, EventRecord, IncidentRecord, LaunchCause, LaunchRecord, Ledger, PointsRecord,
-        Proof, ProofVerdict, Record, State, StrikeRecord, Summary, Used,
+        Proof, ProofVerdict, Record, StacksRecord, State, StrikeRecord, Summary, Used,
     },
-    sync::Point,
+    sync::{Point, RankStack},
     time::Time,
 };
 use server::store::steps::{Head, Kept, Origin};
@@ -145,6 +145,7 @@ fn summary(n: u32) -> Summary {
         reached_step: None,
         saved_step: None,
         total_steps: None,
+        longest_quiet: None,
         failure_type: None,
         needs_attention: false,
         stopped_by: None,
@@ -191,6 +192,18 @@ pub fn launch(number: u32) -> LaunchRecord {
     }
 }
 
+/// Stacks of these ranks, of which there are none.
+pub fn stacks(launch: u32, ranks: &[u32]) -> StacksRecord {
+    let stack = |rank: &u32| RankStack {
+        rank: *rank,
+        at: at(3),
+        threads: Vec::new(),
+        omitted_threads: 0,
+        missing: Some("not Python".to_owned()),
+    };
+    StacksRecord { launch, replica: "master-0".parse().unwrap(), stacks: ranks.iter().map(stack).collect() }
+}
+
 pub fn incident(task: &TaskId, number: u32) -> IncidentRecord {
     IncidentRecord {
         id: IncidentId::of_attempt(task, number),
@@ -205,6 +218,7 @@ pub fn incident(task: &TaskId, number: u32) -> IncidentRecord {
         fault: "Xid 79 on n2, rank 1".to_owned(),
         hint: None,
         evidence: Vec::new(),
+        hang: None,
         fingerprint: "hw".to_owned(),
         repeats: false,
         decision: DecisionRecord {

@@ -11,6 +11,7 @@ mod checks;
 mod clusters;
 mod crashes;
 mod ddp;
+mod hangs;
 mod recovery;
 mod saving;
 mod stopping;

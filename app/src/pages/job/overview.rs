@@ -191,6 +191,12 @@ pub fn outcome_words(job: &JobView, chain: &ChainView) -> String {
                 .to_owned(),
         );
     }
+    if summary.substate == Some(Substate::SuspectedHang) {
+        said.push(
+            "A hang is suspected. If nothing moves until then, the policy acts; a step ends the suspicion."
+                .to_owned(),
+        );
+    }
     said.extend(summary.kept.as_ref().map(|why| format!("Its attempt is still on the cluster: {why}.")));
     if let Some(saved) = summary.saved_step.filter(|_| summary.state != State::Succeeded) {
         said.push(format!("Step {} is saved.", format::count(saved)));

@@ -370,7 +370,7 @@ mod tests {
         let html = |change: fn(&mut JobDraft)| {
             let mut draft = JobDraft::from(&job.spec);
             change(&mut draft);
-            let other = Original { job_id: samples::job_id(), draft };
+            let other = Original { job_id: samples::job_id(), draft, longest_quiet: None };
             Owner::new().with(|| differences(&job, &other, &Site::default()).to_html())
         };
         assert!(html(|_| {}).contains("Nothing: both run the same."));
@@ -395,7 +395,7 @@ mod tests {
         assert!(html.contains("a=1\nb=2") && html.contains("whitespace-pre-line"), "{html}");
         let mut draft = JobDraft::from(&job.spec);
         draft.kubernetes.memory = Some("32Gi".to_owned());
-        let other = Original { job_id: samples::job_id(), draft };
+        let other = Original { job_id: samples::job_id(), draft, longest_quiet: None };
         let html = Owner::new().with(|| differences(&job, &other, &Site::default()).to_html());
         assert!(html.contains("Memory") && html.contains("64Gi") && html.contains("32Gi"), "{html}");
         assert!(!html.contains("Labels"), "{html}");

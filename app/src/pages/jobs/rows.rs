@@ -209,6 +209,7 @@ mod tests {
                 reached_step: None,
                 saved_step: None,
                 total_steps: None,
+                longest_quiet: None,
                 failure_type: None,
                 needs_attention: false,
                 stopped_by: None,

@@ -12,7 +12,7 @@ use crate::{
     forms::{
         new_job::allowed,
         numbers,
-        review::hang_note,
+        review::{hang_note, quiet_note},
         switches::{self, card_value},
         typed::{label, name, policy_words},
     },
@@ -26,6 +26,10 @@ const CARDS: [(Mode, &str); 3] = [
 
 /// Said where a setting is kept and nothing acts on it yet.
 const NOT_YET: &str = "Checked and kept with the job; what acts on it is not in this version yet.";
+
+/// What reading stacks needs, and what counts without them.
+const STACKS: &str = "Stacks are read from outside, where the agent may trace its own children: kernel.yama.ptrace_scope 0 or 1, and the same user. \
+Elsewhere steps, output, checkpoints and CPU time decide.";
 
 /// Part 4.
 #[component]
@@ -53,7 +57,12 @@ pub fn Advanced(form: FormState) -> impl IntoView {
                         <Seconds form field=name::START_AFTER says="each launch starts this clock anew"/>
                         <div class="col-span-full grid gap-2">
                             {move || form.spec().map(|spec| hang_note(&spec.fault_tolerance.hang_detection)).map(|note| view! { <Says>{note}</Says> })}
-                            <p class="text-xs text-ink-3">{NOT_YET}</p>
+                            {move || form.spec().and_then(|spec| quiet_note(&spec.fault_tolerance.hang_detection, form.longest_quiet)).map(|note| view! { <Says>{note}</Says> })}
+                            <p class="text-xs text-ink-3">{STACKS}</p>
+                            <p class="text-xs text-ink-3">
+                                "A phase that is normally long is marked by a line such as " <code>"holdfast phase=evaluation"</code>
+                                " on standard output; it then has an hour."
+                            </p>
                         </div>
                     </Switch>
                     <Switch form switch=name::EXIT says="tells the program to save before it exits; in none of the modes">

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use engine::job::{ClusterKind, FieldError, Finding, JobDraft, JobSpec, Mode, Site, SiteCluster};
+use engine::{
+    hang::QuietPhase,
+    job::{ClusterKind, FieldError, Finding, JobDraft, JobSpec, Mode, Site, SiteCluster},
+};
 use leptos::{ev, html, prelude::*};
 
 #[cfg(feature = "hydrate")]
@@ -78,6 +81,8 @@ pub struct FormState {
     pub site: StoredValue<Site>,
     /// The body of the original, for a copy.
     pub original: StoredValue<Option<JobDraft>>,
+    /// The longest stretch without progress that the original came through.
+    pub longest_quiet: Option<QuietPhase>,
     /// What moved last.
     pub shift: RwSignal<Option<Shift>>,
     /// How Review shows the job.
@@ -113,6 +118,7 @@ impl FormState {
             typed,
             site,
             original: StoredValue::new(start.original.as_ref().map(|original| original.draft.clone())),
+            longest_quiet: start.original.as_ref().and_then(|original| original.longest_quiet),
             shift: RwSignal::new(None),
             shown,
             asked: RwSignal::new(asked.unwrap_or_default()),

@@ -41,6 +41,10 @@ fn random_spec(dice: &mut Dice) -> JobSpec {
     spec.fault_tolerance.exit_checkpoint.enabled = dice.chance(50);
     spec.fault_tolerance.exit_checkpoint.max_wait_seconds = dice.pick(&[1, 20, 600]);
     spec.fault_tolerance.policy.max_in_place_restarts = dice.roll(3) as u32;
+    let hang = &mut spec.fault_tolerance.hang_detection;
+    hang.interval_seconds = 1 + dice.roll(10) as u32;
+    hang.window_seconds = hang.interval_seconds + dice.roll(20) as u32;
+    hang.start_after_seconds = dice.roll(3) as u32 * 10;
     if dice.chance(30) {
         spec.fault_tolerance.policy.policy_type = "on_any_failure".to_owned();
     }
@@ -51,7 +55,7 @@ fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
     let processes = world.chain.spec.processes_per_replica;
     let step = dice.roll(60);
     let phase = dice.pick(&[Phase::Starting, Phase::Training, Phase::Saving]);
-    match dice.roll(18) {
+    match dice.roll(24) {
         16 | 17 => ReportBody::Save {
             save: SaveReport {
                 reason: dice.pick(&[ExitReason::Preempted, ExitReason::Stopped]),
@@ -73,6 +77,8 @@ fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
             let outcome = dice.pick(&[CheckOutcome::Passed, CheckOutcome::Passed, CheckOutcome::Failed]);
             ReportBody::Checked { findings: vec![super::checks::finding(dice.pick(&Check::ALL), outcome)] }
         }
+        18..=22 => random_stillness(dice, world, index),
+        23 => ReportBody::Moved { ranks: vec![index as u32 * processes + dice.roll(2) as u32] },
         0 | 1 => ReportBody::Ready,
         2..=4 => ReportBody::Started,
         5 => ReportBody::Stopped,
@@ -108,6 +114,24 @@ fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
         },
         _ => ReportBody::Phase { phase },
     }
+}
+
+/// All processes of a replica stand still, most often, or some forged ones do.
+fn random_stillness(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
+    let processes = world.chain.spec.processes_per_replica;
+    let first = if dice.chance(95) { index as u32 * processes } else { dice.roll(9) as u32 };
+    let ranks = (first..first + processes)
+        .map(|rank| {
+            let function = dice.pick(&["all_reduce", "read_batch"]);
+            let since = Time(world.now.0 - dice.roll(60_000_000) as i64);
+            let mut still = super::hangs::still(rank, function, since, world.now);
+            if dice.chance(10) {
+                still.witnesses.remove(dice.roll(3) as usize);
+            }
+            still
+        })
+        .collect();
+    ReportBody::Still { ranks }
 }
 
 fn random_reason(dice: &mut Dice) -> EndReason {
@@ -312,7 +336,9 @@ fn whatever_happens_in_whatever_order_the_invariants_hold() {
                 let input = random_input(&mut dice, &world, &mut sequence);
                 world.give(input);
             }
-            format!("{:?} in place {}", world.state().0, world.chain.in_place_total.min(1))
+            let hang = world.incidents().iter().any(|incident| incident.hang.is_some());
+            let hang = if hang { " after a hang" } else { "" };
+            format!("{:?} in place {}{hang}", world.state().0, world.chain.in_place_total.min(1))
         });
         match history {
             Ok(end) => *ends.entry(end).or_default() += 1,
@@ -327,4 +353,5 @@ fn whatever_happens_in_whatever_order_the_invariants_hold() {
         assert!(ends.keys().any(|end| end.starts_with(state)), "{state} in {ends:?}");
     }
     assert!(ends.keys().any(|end| end.ends_with("in place 1")), "{ends:?}");
+    assert!(ends.keys().any(|end| end.ends_with("after a hang")), "{ends:?}");
 }

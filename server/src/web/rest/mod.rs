@@ -92,6 +92,7 @@ pub fn router() -> OpenApiRouter<WebState> {
         .routes(routes!(tasks::events))
         .routes(routes!(tasks::manifest))
         .routes(routes!(incidents::feedback))
+        .routes(routes!(incidents::stacks))
         .routes(routes!(nodes::list))
         .routes(routes!(nodes::get))
         .routes(routes!(site::policies))

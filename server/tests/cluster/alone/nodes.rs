@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Gives each node one accelerator, so that two replicas with one each are spread over both.
-fn accelerators(world: &World) {
+pub fn accelerators(world: &World) {
     for node in ["n1", "n2"] {
         let patch = r#"{"status":{"capacity":{"nvidia.com/gpu":"1"}}}"#;
         world.kubectl(&["patch", "node", node, "--subresource=status", "--type=merge", "-p", patch]);

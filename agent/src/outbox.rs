@@ -166,6 +166,8 @@ fn is_expendable(body: &ReportBody) -> bool {
         | ReportBody::StartFailed { .. }
         | ReportBody::Exited { .. }
         | ReportBody::Stopped
+        | ReportBody::Save { .. }
+        | ReportBody::Checked { .. }
         | ReportBody::LogLost { .. } => false,
     }
 }

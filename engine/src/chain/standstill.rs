@@ -134,7 +134,7 @@ impl Turn {
         let wanted = match &self.chain.attempt.stage {
             Stage::Starting | Stage::Running => true,
             Stage::Failing(gathering) => gathering.hang.is_some(),
-            Stage::Queued | Stage::Stopping | Stage::Over(_) => false,
+            Stage::Queued | Stage::Saving(_) | Stage::Stopping | Stage::Over(_) => false,
         };
         if self.watch().is_none() || !wanted {
             return;

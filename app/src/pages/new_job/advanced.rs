@@ -24,9 +24,6 @@ const CARDS: [(Mode, &str); 3] = [
     (Mode::Full, "Also notices stalls. May misjudge."),
 ];
 
-/// Said where a setting is kept and nothing acts on it yet.
-const NOT_YET: &str = "Checked and kept with the job; what acts on it is not in this version yet.";
-
 /// What reading stacks needs, and what counts without them.
 const STACKS: &str = "Stacks are read from outside, where the agent may trace its own children: kernel.yama.ptrace_scope 0 or 1, and the same user. \
 Elsewhere steps, output, checkpoints and CPU time decide.";

@@ -47,6 +47,13 @@ impl Outbox {
                 merge(before, points);
                 return;
             }
+            // The newer one says all that stands still.
+            (body @ ReportBody::Still { .. }, Some(before))
+                if before.launch == launch && matches!(before.body, ReportBody::Still { .. }) =>
+            {
+                *before = Waiting { at, launch, body };
+                return;
+            }
             (body, _) => body,
         };
         self.waiting.push_back(Waiting { at, launch, body });
@@ -211,6 +218,20 @@ mod tests {
         let ReportBody::Progress { points } = &batch[0].body else { panic!("{batch:?}") };
         assert!(points.len() <= limits::POINTS);
         assert_eq!((points[0].step, points.last().unwrap().step), (0, 35_999));
+    }
+
+    #[test]
+    fn of_standstills_that_wait_one_after_the_other_the_newest_is_sent() {
+        let mut outbox = Outbox::default();
+        let still = |ranks| ReportBody::Still { ranks };
+        for at in 0..100 {
+            outbox.push(Time(at), 0, still(Vec::new()));
+        }
+        outbox.push(Time(100), 0, ReportBody::Moved { ranks: vec![0] });
+        outbox.push(Time(101), 0, still(Vec::new()));
+        outbox.push(Time(102), 1, still(Vec::new()));
+        let sent: Vec<_> = outbox.batch().iter().map(|report| (report.at, report.launch)).collect();
+        assert_eq!(sent, [(Time(99), 0), (Time(100), 0), (Time(101), 0), (Time(102), 1)]);
     }
 
     #[test]

@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_name_with_brackets_and_spaces_is_no_trap() {
         let text = "12 (a) R 9 (b)) S 7 12 12 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
-        let want = Stat { parent: 7, started: 4711, zombie: false, state: b'R', used: 0, threads: 1 };
+        let want = Stat { parent: 7, started: 4711, zombie: false, state: b'S', used: 0, threads: 1 };
         assert_eq!(parse_stat(text), Some(want));
         let text = "12 (a) t 7 12 12 0 -1 4194560 1 0 0 0 10 20 300 4000 20 0 64 0 4711 1 1";
         assert_eq!(

@@ -215,7 +215,8 @@ pub enum ReportBody {
         phase: Phase,
     },
     /// Processes that have not moved for at least half of the watch's window: sent when they have not for half of it, when they have
-    /// not for all of it, and again when what is said of one of them changes; at most one report an interval. It says all of them.
+    /// not for all of it, and again when what is said of one of them changes; at every sample while one has shown nothing at all for
+    /// the whole window, since phases may be longer; at most one report an interval. It says all of them.
     Still {
         /// Which, and what was seen of them.
         ranks: Vec<StillRank>,

@@ -285,8 +285,12 @@ impl Process {
         let traces = match looked {
             Ok(Ok(traces)) => traces,
             Ok(Err(why)) => {
-                self.spy = None;
-                return Err(Missing::new(&why));
+                let why = Missing::new(&why);
+                // Where its interpreter is stays known: to find it again is not possible as long as there is too much to read.
+                if !matches!(why, Missing::Deep | Missing::Threads(_)) {
+                    self.spy = None;
+                }
+                return Err(why);
             }
             Err(_) => {
                 self.spy = None;

@@ -140,7 +140,9 @@ impl Tracker {
         let told = Told { frozen: self.frozen(sample, since), ..told(level, &still) };
         let was_full = self.told.as_ref().is_some_and(|told| told.frozen == Some(Level::Full));
         let is_full = told.frozen == Some(Level::Full) && !was_full;
-        let is_news = self.told.as_ref() != Some(&told);
+        // In a phase that may be long nothing follows from one window: who judges has to know that it lasts.
+        let lasts = told.frozen == Some(Level::Full);
+        let is_news = lasts || self.told.as_ref() != Some(&told);
         self.told = Some(told);
         Outcome { moved: false, still: Some(still), is_news, is_full }
     }

@@ -136,7 +136,10 @@ first()";
 #[test]
 fn an_endless_loop_takes_time_and_stays_in_its_function() {
     with_server(|server| async move {
-        let _agent = python(&server, "def spin():\n  n = 1\n  while True: n = (n * 7 + 1) % 1000003\nspin()");
+        let _agent = python(
+            &server,
+            "print('holdfast step=1', flush=True)\ndef spin():\n  n = 1\n  while True: n = (n * 7 + 1) % 1000003\nspin()",
+        );
         watched(&server, 1).await;
         let still = still(&server, 0, "Still", |s| {
             is_unchanged(s, WitnessKind::Stack)

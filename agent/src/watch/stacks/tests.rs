@@ -2,24 +2,26 @@
 
 use std::{
     io::{BufRead, BufReader},
+    os::unix::process::CommandExt,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::signal::{Signal, killpg},
     unistd::Pid,
 };
 
 use super::*;
 use crate::tree;
 
-/// A program that is killed with the test; it has printed `ready`.
+/// A program that is killed with the test, with all that it started; it has printed `ready`.
 struct Program(Child);
 
 impl Program {
     fn start(program: &str, arguments: &[&str]) -> Self {
-        let mut child = Command::new(program).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            Command::new(program).args(arguments).process_group(0).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
@@ -39,13 +41,13 @@ impl Program {
     }
 
     fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.pid()), signal).unwrap();
+        killpg(Pid::from_raw(self.pid()), signal).unwrap();
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        let _ = killpg(Pid::from_raw(self.pid()), Signal::SIGKILL);
         let _ = self.0.wait();
     }
 }
@@ -167,8 +169,6 @@ fn a_data_loader_is_shown_last_and_is_no_witness() {
         "{:?}",
         stacks.threads
     );
-    let pid = family(program.pid())[1].0.pid;
-    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
 }
 
 #[test]
@@ -177,9 +177,6 @@ fn what_is_no_python_says_so() {
     let family = program.family();
     let reading = Reader::default().read(&family, true);
     assert_eq!(reading, Reading { pid: program.pid(), stacks: Err(Missing::NotPython) });
-    for (identity, _) in family.iter().skip(1) {
-        kill(Pid::from_raw(identity.pid), Signal::SIGKILL).unwrap();
-    }
 }
 
 #[test]
@@ -189,6 +186,7 @@ fn a_process_that_became_another_program_is_read_anew() {
     );
     let mut child = Command::new("python3")
         .args(["-c", &code])
+        .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
@@ -231,19 +229,36 @@ fn five_thousand_threads_are_refused_in_words() {
 
 #[test]
 fn ten_thousand_frames_are_refused_in_words_and_a_thousand_are_read() {
-    let deep = |depth: u32| {
-        format!(
-            "import sys, threading\nsys.setrecursionlimit(100000)\nthreading.stack_size(512 << 20)\n\
-             def f(n):\n  if n: f(n - 1)\n  else:\n    print('ready', flush=True)\n    threading.Event().wait()\n\
-             t = threading.Thread(target=f, args=({depth},), daemon=True)\nt.start()\nt.join()"
-        )
-    };
-    let program = Program::python(&deep(10_000));
-    let why = until(&program, &mut Reader::default(), true, |r| r.stacks.clone().err());
+    let code = "
+import os, sys, threading
+sys.setrecursionlimit(100000)
+threading.stack_size(512 << 20)
+def f(n):
+  if n: f(n - 1)
+  else: threading.Event().wait()
+print('ready', flush=True)
+for line in sys.stdin: threading.Thread(target=f, args=(int(line),), daemon=True).start()";
+    let mut child = Command::new("python3")
+        .args(["-c", code])
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let program = Program(child);
+    let mut reader = Reader::default();
+    until(&program, &mut reader, true, |r| r.stacks.clone().ok());
+    io::Write::write_all(&mut stdin, b"1000\n").unwrap();
+    until(&program, &mut reader, true, |r| {
+        r.stacks.clone().ok().filter(|s| s.threads.iter().any(|t| t.frames.len() > 1000))
+    });
+    io::Write::write_all(&mut stdin, b"10000\n").unwrap();
+    let why = until(&program, &mut reader, true, |r| r.stacks.clone().err());
     assert_eq!(why.words(), "a stack of more than 4096 frames");
-    let program = Program::python(&deep(1000));
-    let stacks = until(&program, &mut Reader::default(), true, |r| r.stacks.clone().ok());
-    assert!(stacks.threads[1].frames.len() > 1000);
+    // One that was never read while it could be has no better reason.
+    let why = Reader::default().read(&program.family(), true).stacks.unwrap_err();
+    assert!(why.words().starts_with("not readable: "), "{why:?}");
 }
 
 #[test]
@@ -252,7 +267,7 @@ fn hostile_names_come_out_printable() {
 import threading
 name = 'a\\x1b[2J\\n<script>\\u202e' + 'x' * 3000
 space = {}
-exec(compile('def f():\\n  print(\"ready\", flush=True)\\n  threading.Event().wait()', '/tmp/\\n\\x00\\x07/' + name, 'exec'), {'threading': threading}, space)
+exec(compile('def f():\\n  print(\"ready\", flush=True)\\n  threading.Event().wait()', '/tmp/\\n\\x07/' + name, 'exec'), {'threading': threading}, space)
 f = space['f']
 f.__code__ = f.__code__.replace(co_name=name, co_qualname=name) if hasattr(f.__code__, 'co_qualname') else f.__code__.replace(co_name=name)
 f()
@@ -262,6 +277,18 @@ f()
     let words = stacks.key.top.join(" ");
     assert!(words.contains("a\u{fffd}[2J\u{fffd}<script>"), "{words}");
     assert!(stacks.key.top.iter().all(|f| f.len() <= 256 && !f.chars().any(char::is_control)), "{words:?}");
+}
+
+#[test]
+fn a_process_that_may_not_be_looked_into_says_so() {
+    let program = Program::python(
+        "import ctypes, threading\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\nprint('ready', flush=True)\nthreading.Event().wait()",
+    );
+    match Reader::default().read(&program.family(), true).stacks {
+        Err(why) => assert!(why.words().starts_with("no permission"), "{why:?}"),
+        // With the right to trace everything.
+        Ok(stacks) => assert_eq!(stacks.threads[0].id, program.pid() as u64),
+    }
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! Choices:
 //! - A report holds until the agent says that the process moves again, or it ends: agents say what changes, not what stays.
 //! - Where an agent is not heard, nothing is judged: the processes of its replica may long move again.
-//! - A verdict waits a moment after the newest report for what others may be saying in the same instant.
+//! - A verdict waits a moment for what others may be saying in the same instant: counted from when it was first called for, since agents
+//!   go on to report.
 
 use std::collections::BTreeMap;
 
@@ -39,8 +40,6 @@ pub(super) struct Standstill {
     keys: Vec<StackKey>,
     /// By rank, with the place of its stack among the keys.
     ranks: BTreeMap<u32, (Still, Option<u32>)>,
-    /// When the newest report about them was taken.
-    told_at: Option<Time>,
     /// What it comes to by now.
     pub suspicion: Option<Suspicion>,
     /// When a verdict is due.
@@ -54,7 +53,7 @@ impl Standstill {
         *self == Self::default()
     }
 
-    fn take(&mut self, rank: &StillRank, now: Time) {
+    fn take(&mut self, rank: &StillRank) {
         let key = rank.stack.as_ref().map(|key| {
             let known = self.keys.iter().position(|known| known == key);
             known.unwrap_or_else(|| {
@@ -67,7 +66,6 @@ impl Standstill {
             still.follow(before);
         }
         self.ranks.insert(rank.rank, (still, key));
-        self.told_at = Some(now);
     }
 
     /// Nobody could hear the agents for a while. Where they had said nothing before, all of what they say now is needed anyway.
@@ -114,9 +112,9 @@ impl Turn {
         if self.watch().is_none() || !self.chain.attempt.is_wanted() {
             return;
         }
-        let (now, processes) = (self.now, self.chain.spec.processes_per_replica);
+        let processes = self.chain.spec.processes_per_replica;
         for rank in ranks.iter().filter(|rank| is_local(processes, index, rank.rank)) {
-            self.chain.attempt.launch.still.take(rank, now);
+            self.chain.attempt.launch.still.take(rank);
         }
         self.chain.attempt.launch.still.tidy();
     }
@@ -200,7 +198,7 @@ impl Turn {
         let launch = &self.chain.attempt.launch;
         let interval = self.chain.spec.fault_tolerance.hang_detection.interval_seconds;
         let confirm = CONFIRM_MILLIS.min(u64::from(interval) * 500);
-        let due = launch.still.told_at.map_or(self.now, |told_at| told_at.plus_millis(confirm));
+        let due = launch.still.due.unwrap_or_else(|| self.now.plus_millis(confirm));
         launch.still.not_before.map_or(due, |not_before| not_before.max(due))
     }
 

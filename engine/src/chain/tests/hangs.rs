@@ -142,6 +142,16 @@ fn the_time_in_a_debuggers_hands_does_not_count_afterwards() {
 }
 
 #[test]
+fn agents_that_go_on_to_report_put_no_verdict_off() {
+    let mut world = World::new(watched(3, 2));
+    world.up().steps(1, 41).after(60.0).hangs(60);
+    for index in 0..3 {
+        world.after(0.7).stands(index, "all_reduce", 62);
+    }
+    assert!(matches!(world.desired(0), Desired::Stop { .. }), "2 s have passed");
+}
+
+#[test]
 fn the_same_hang_at_the_same_step_fails_fast_r13() {
     let mut world = World::new(watched(2, 2));
     world.up().steps(1, 41).after(60.0).hangs(60).after(2.0).all(&ReportBody::Stopped);

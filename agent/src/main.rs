@@ -12,6 +12,7 @@ mod net;
 mod outbox;
 mod outcome;
 mod pass;
+mod probe;
 mod running;
 mod scan;
 mod state;
@@ -28,6 +29,7 @@ use config::{Cli, Command, Config};
 fn main() -> ExitCode {
     let args = match Cli::parse().command {
         Command::Run(args) => *args,
+        Command::Probe(args) => return probe::run(&args),
         Command::Install { directory } => {
             telemetry::start(false);
             return match install::into(&directory) {

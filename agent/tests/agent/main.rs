@@ -4,6 +4,7 @@
 
 mod harness;
 mod output;
+mod probe;
 mod server_away;
 mod supervision;
 mod tls;

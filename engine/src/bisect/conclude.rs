@@ -17,7 +17,10 @@ impl Step {
         let kind = if halves < cost.rounds { RoundKind::Halves } else { RoundKind::Extra };
         if kind == RoundKind::Halves || extra < cost.extra_rounds {
             let mut wanted = self.run.next_groups();
-            if wanted.is_empty() && !self.run.queue.is_empty() && self.run.good.is_empty() && self.run.matches < 2
+            if wanted.is_empty()
+                && !self.run.queue.is_empty()
+                && self.run.good.is_empty()
+                && self.run.matches < 2
             {
                 wanted = self.run.matches();
             }
@@ -51,7 +54,8 @@ impl Step {
         let run = &self.run;
         let (bad, well) = (run.suspects.len(), run.good.len() + run.alone.len());
         let tested = run.setup.nodes.len() - run.untested.len();
-        let outcomes = || run.rounds.iter().flat_map(|round| &round.groups).filter_map(|group| group.outcome.as_ref());
+        let outcomes =
+            || run.rounds.iter().flat_map(|round| &round.groups).filter_map(|group| group.outcome.as_ref());
         let nothing_passed = !outcomes().any(|outcome| matches!(outcome, Outcome::Pass { .. }));
         if nothing_passed && !outcomes().any(Outcome::failed) {
             self.finish(Verdict::Inconclusive, "No node could be tested.".to_owned(), now);
@@ -59,7 +63,9 @@ impl Step {
             let text = if tested == 1 {
                 "The only node tested failed, so nothing tells the node from the test; test it together with others. It is not marked.".to_owned()
             } else {
-                format!("All {tested} nodes failed, however they were tested: the test or the job is at fault. No node is marked.")
+                format!(
+                    "All {tested} nodes failed, however they were tested: the test or the job is at fault. No node is marked."
+                )
             };
             self.finish(Verdict::AllFail, text, now);
         } else if bad > well {
@@ -89,7 +95,8 @@ impl Step {
             );
             (Verdict::Suspects, text)
         } else if let Some([a, b]) = pairs.first() {
-            let more = if pairs.len() > 1 { format!(", and {} more pairs", pairs.len() - 1) } else { String::new() };
+            let more =
+                if pairs.len() > 1 { format!(", and {} more pairs", pairs.len() - 1) } else { String::new() };
             let text = format!(
                 "{a} and {b} fail only together{more}: look at what is between them. Neither is marked."
             );
@@ -110,9 +117,14 @@ impl Step {
             let nodes = run.setup.nodes.len();
             let text = match nodes {
                 1 => "The node passed: the fault did not come back.".to_owned(),
-                _ => format!("All {nodes} nodes passed, apart and together: the fault did not come back. No node is marked."),
+                _ => format!(
+                    "All {nodes} nodes passed, apart and together: the fault did not come back. No node is marked."
+                ),
             };
             (Verdict::AllPass, text)
+        } else if run.untested.is_empty() && run.rest_lost() {
+            let text = "The nodes passed apart; together they could not be tested. No node is marked.";
+            (Verdict::Inconclusive, text.to_owned())
         } else if run.untested.is_empty() {
             let text = "The tests contradict each other: the fault comes and goes. No node is marked.";
             (Verdict::Inconclusive, text.to_owned())
@@ -166,9 +178,17 @@ impl Run {
             .collect()
     }
 
+    fn rest_outcome(&self) -> Option<&Outcome> {
+        let mut groups = self.rounds.iter().flat_map(|round| &round.groups);
+        groups.rfind(|group| group.why == Why::Rest)?.outcome.as_ref()
+    }
+
     fn rest_passed(&self) -> bool {
-        let last = self.rounds.iter().flat_map(|round| &round.groups).rfind(|group| group.why == Why::Rest);
-        last.is_none_or(|group| matches!(group.outcome, Some(Outcome::Pass { .. })))
+        self.rest_outcome().is_none_or(|outcome| matches!(outcome, Outcome::Pass { .. }))
+    }
+
+    fn rest_lost(&self) -> bool {
+        matches!(self.rest_outcome(), Some(Outcome::Lost { .. }))
     }
 
     /// What no round is left for: what is known of it is kept as that.
@@ -200,7 +220,8 @@ impl Run {
     fn checks(&mut self) -> Vec<Wanted> {
         let mut wanted = Vec::new();
         let mut taken = Nodes::new();
-        let pairs = self.pairs.iter().flat_map(|(a, others)| others.iter().map(move |(b, n)| (n.times, a, b)));
+        let pairs =
+            self.pairs.iter().flat_map(|(a, others)| others.iter().map(move |(b, n)| (n.times, a, b)));
         let mut pairs: Vec<_> = pairs.collect();
         pairs.sort();
         for (_, a, b) in pairs {
@@ -229,7 +250,10 @@ impl Run {
     fn partner_of(&self, node: &NodeName, left: &mut Vec<NodeName>) -> Option<NodeName> {
         let groups = self.rounds.iter().flat_map(|round| &round.groups);
         let met = |other: &NodeName| {
-            groups.clone().filter(|group| group.nodes.contains(node) && group.partner.as_ref() == Some(other)).count()
+            groups
+                .clone()
+                .filter(|group| group.nodes.contains(node) && group.partner.as_ref() == Some(other))
+                .count()
         };
         // Of those alike the last, which was used the least altogether.
         let (place, _) = left.iter().enumerate().rev().min_by_key(|(_, other)| met(other))?;
@@ -241,7 +265,8 @@ impl Run {
         if std::mem::replace(&mut self.rest_tested, true) {
             return Vec::new();
         }
-        let well = self.good.union(&self.alone).filter(|node| !taken.contains(*node) && !self.in_a_pair(node));
+        let well =
+            self.good.union(&self.alone).filter(|node| !taken.contains(*node) && !self.in_a_pair(node));
         let nodes: Nodes = well.cloned().collect();
         let is_group = nodes.len() > 1;
         is_group.then_some(Wanted { nodes, partner: None, why: Why::Rest }).into_iter().collect()

@@ -1,8 +1,8 @@
 //! What the groups of a round say, and which are tested next.
 
 use super::{
-    Alone, Case, Effect, Family, Group, Half, Known, Nodes, Outcome, Round, RoundKind, Run, Search, Step, Why,
-    halves,
+    Alone, Case, Effect, Family, Group, Half, Known, Nodes, Outcome, Round, RoundKind, Run, Search, Step,
+    Why, halves,
 };
 use crate::{ids::NodeName, time::Time};
 
@@ -59,11 +59,8 @@ impl Step {
             self.effects.push(Effect::Start { group: group.number, nodes: group.all() });
         }
         let nodes: usize = groups.iter().map(|group| group.nodes.len()).sum();
-        let text = format!(
-            "Round {} tests {nodes} nodes in {} groups.",
-            self.run.rounds.len() + 1,
-            groups.len()
-        );
+        let text =
+            format!("Round {} tests {nodes} nodes in {} groups.", self.run.rounds.len() + 1, groups.len());
         self.tell(now, text);
         self.run.rounds.push(Round { kind, groups });
     }
@@ -137,7 +134,12 @@ impl Run {
         });
         for half in halves.iter().filter(|half| half.known.is_none()) {
             let needs_partner = self.setup.alone == Alone::Never;
-            self.queue.push(Case { nodes: half.nodes.clone(), family: Some(id), tried: false, needs_partner });
+            self.queue.push(Case {
+                nodes: half.nodes.clone(),
+                family: Some(id),
+                tried: false,
+                needs_partner,
+            });
         }
         self.families.push(Family { id, halves });
     }
@@ -226,7 +228,8 @@ impl Run {
             .filter(|one| matches!(one.why, Why::Part { .. }) && one.nodes == group.nodes)
             .filter(|one| one.outcome.as_ref().is_some_and(Outcome::failed));
         let partner = before.last().and_then(|one| one.partner.clone());
-        let Some(partner) = partner.filter(|one| group.partner.as_ref().is_some_and(|other| other != one)) else {
+        let Some(partner) = partner.filter(|one| group.partner.as_ref().is_some_and(|other| other != one))
+        else {
             return;
         };
         self.suspects.remove(node);
@@ -293,7 +296,8 @@ impl Run {
     /// Nodes that passed and are in no group of the coming round, the least used last.
     pub(super) fn partners(&self, wanted: &[Wanted]) -> Vec<NodeName> {
         let groups = self.rounds.iter().flat_map(|round| &round.groups);
-        let uses = |node: &NodeName| groups.clone().filter(|group| group.partner.as_ref() == Some(node)).count();
+        let uses =
+            |node: &NodeName| groups.clone().filter(|group| group.partner.as_ref() == Some(node)).count();
         let in_question = |node: &NodeName| {
             let mut halves = self.families.iter().flat_map(|family| &family.halves);
             halves.any(|half| half.nodes.contains(node))

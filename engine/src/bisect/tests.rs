@@ -184,17 +184,28 @@ fn small_and_odd_numbers_of_nodes_are_told_right() {
         for alone in [Alone::Tells, Alone::TellsSome, Alone::Never] {
             let none = run(setup(count, alone), |_| pass());
             let verdict = none.finding().unwrap().verdict;
-            assert_eq!(verdict, if count == 1 && alone == Alone::Never { Verdict::Inconclusive } else { Verdict::AllPass }, "{count} {alone:?}");
+            assert_eq!(
+                verdict,
+                if count == 1 && alone == Alone::Never { Verdict::Inconclusive } else { Verdict::AllPass },
+                "{count} {alone:?}"
+            );
             let all = run(setup(count, alone), |_| Outcome::Hang);
             let finding = all.finding().unwrap();
-            assert_eq!(finding.verdict, if count == 1 && alone == Alone::Never { Verdict::Inconclusive } else { Verdict::AllFail }, "{count} {alone:?}");
+            assert_eq!(
+                finding.verdict,
+                if count == 1 && alone == Alone::Never { Verdict::Inconclusive } else { Verdict::AllFail },
+                "{count} {alone:?}"
+            );
             assert!(finding.confirmed.is_empty());
             for bad in 0..count {
                 let faults = Faults::bad(&[bad]);
                 let run = run(setup(count, alone), |group| faults.test(group));
                 let finding = run.finding().unwrap();
                 if count == 1 || (alone == Alone::Never && count < 4) {
-                    assert!(finding.confirmed.is_empty() || finding.confirmed == numbers(&[bad]), "{count} {bad}");
+                    assert!(
+                        finding.confirmed.is_empty() || finding.confirmed == numbers(&[bad]),
+                        "{count} {bad}"
+                    );
                 } else {
                     assert_eq!(finding.confirmed, numbers(&[bad]), "{count} {bad} {alone:?}: {finding:?}");
                 }

@@ -9,7 +9,7 @@ use rustls::{
     pki_types::{CertificateDer, pem, pem::PemObject},
 };
 
-use crate::{checks::preflight::PreflightArgs, pass::Repeat, test_exit::TestExitArgs};
+use crate::{checks::preflight::PreflightArgs, pass::Repeat, probe::ProbeArgs, test_exit::TestExitArgs};
 
 /// Environment variables with this beginning are the agent's own; the program never sees them.
 pub const OWN_VARIABLES: &str = "HOLDFAST_AGENT_";
@@ -33,6 +33,9 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Make the health checks here and now, and say what they find; exit code 1 if something is wrong
     Preflight(PreflightArgs),
+    /// Test this node, and what is between it and the others that run the same
+    #[command(after_long_help = PROBE_MANUAL)]
+    Probe(ProbeArgs),
     /// Copy this program into DIRECTORY, for images that do not hold it
     Install {
         /// Where to, a directory that is there
@@ -76,6 +79,18 @@ The token:
 Exit codes:
   0 done, 1 failed, 2 wrong usage or another agent runs for this replica; otherwise the program's own code (128 + n
   after signal n), 126 or 127 where it could not be started, 143 where the work was cut short.";
+
+const PROBE_MANUAL: &str = "\
+What it does:
+  Computes on all processors, writes and reads memory, then meets the other processes at the first one's address, exchanges
+  data with each and reduces a vector with all. Every result is known beforehand. Transfers are compared with each other.
+
+What it says:
+  One line for each fault, `probe: FAIL <test> on <node>: <what>`, and last `probe: PASS` with the slowest transfer.
+  All processes of one probe say the same.
+
+Exit codes:
+  0 all is well, 1 a fault was found, 2 wrong usage, 124 not done within --limit-seconds.";
 
 /// Settings of `run`.
 #[derive(Debug, Args)]

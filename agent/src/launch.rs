@@ -1,6 +1,7 @@
 //! Starts the processes of one launch.
 
 use std::{
+    ffi::{OsStr, OsString},
     io,
     os::unix::process::CommandExt,
     process::{Command, Stdio},
@@ -19,6 +20,8 @@ use crate::{
 
 /// Where the first process of a replica listens for the word that its end is near.
 const EXIT_PORT: &str = "HOLDFAST_EXIT_PORT";
+/// How this program is called in a command.
+const OWN_NAME: &str = "holdfast-agent";
 /// Characters of the program's name in an error.
 const PROGRAM_CHARS: usize = 500;
 
@@ -83,7 +86,7 @@ fn start_one(
     let (out, out_writer) = io::pipe()?;
     let (err, err_writer) = io::pipe()?;
     let source = Source::new(rank, out, err)?;
-    let mut command = Command::new(&config.program[0]);
+    let mut command = Command::new(program(&config.program[0]));
     command.args(&config.program[1..]).stdin(Stdio::null()).stdout(out_writer).stderr(err_writer);
     set_environment(&mut command, config, launch, local);
     match exit_port {
@@ -93,6 +96,12 @@ fn start_one(
     tie_to_parent(&mut command);
     let child = command.spawn()?;
     Ok((child.id() as i32, source))
+}
+
+/// The program to start. `holdfast-agent` is this very program, wherever it lies here: so a diagnosis names its test.
+fn program(given: &OsStr) -> OsString {
+    let own = (given == OWN_NAME).then(std::env::current_exe).and_then(Result::ok);
+    own.map_or_else(|| given.to_owned(), OsString::from)
 }
 
 /// The environment of the program: the agent's own without what is only the agent's, and what a launch adds.

@@ -14,6 +14,7 @@ mod notify;
 mod outbox;
 mod outcome;
 mod pass;
+mod probe;
 mod running;
 mod saving;
 mod scan;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     let args = match Cli::parse().command {
         Command::Run(args) => *args,
         Command::Preflight(args) => return checks::preflight::run(&args),
+        Command::Probe(args) => return probe::run(&args),
         Command::Install { directory } => {
             telemetry::start(false);
             return match install::into(&directory) {

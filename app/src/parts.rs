@@ -91,6 +91,12 @@ part! {
     site:
     /// The page by the same name.
     Nodes = crate::pages::nodes::Nodes,
+    /// Runs of Bisect Diagnose.
+    Diagnoses = crate::pages::diagnose::Diagnoses,
+    /// One run.
+    Diagnosis = crate::pages::diagnose::Diagnosis,
+    /// The form that begins one.
+    NewDiagnosis = crate::pages::diagnose::NewDiagnosis,
     /// The page by the same name.
     Settings = crate::pages::settings::Settings,
 }

@@ -14,6 +14,8 @@ pub const NEW_DEMO_JOB: &str = "/jobs/new?from=demo";
 pub const NEW_JOB_FROM_MANIFEST: &str = "/jobs/new?from=manifest";
 /// Nodes with what is held against them.
 pub const NODES: &str = "/nodes";
+/// Runs of Bisect Diagnose.
+pub const DIAGNOSE: &str = "/diagnose";
 /// The profile: theme, time zone, shortcuts. Its form posts here too.
 pub const SETTINGS: &str = "/settings";
 /// Signing in, and where the form posts to.
@@ -113,6 +115,26 @@ pub fn incident_stacks(incident: &IncidentId) -> String {
 /// A node on the nodes page.
 pub fn node(name: &NodeName) -> String {
     format!("{NODES}#{name}")
+}
+
+/// One run of Bisect Diagnose.
+pub fn diagnosis(run_id: &str) -> String {
+    format!("{DIAGNOSE}/{run_id}")
+}
+
+/// The form that begins a run, with the plan for a job.
+pub fn new_diagnosis(job: &JobId) -> String {
+    format!("{DIAGNOSE}/new?job={job}")
+}
+
+/// Where beginning a run is posted to.
+pub fn begin_diagnosis(job: &JobId) -> String {
+    format!("{JOBS}/{job}/diagnose")
+}
+
+/// Where stopping a run is posted to.
+pub fn stop_diagnosis(run_id: &str) -> String {
+    format!("{DIAGNOSE}/{run_id}/stop")
 }
 
 /// The object of an attempt as a file.

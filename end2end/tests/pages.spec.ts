@@ -24,6 +24,7 @@ function pages(): [string, string][] {
     ['create, Full mode', '/jobs/new?from=demo'],
     ['create, from a manifest', '/jobs/new?from=manifest'],
     ['nodes', '/nodes'],
+    ['diagnoses', '/diagnose'],
     ['settings', '/settings'],
     ['login', '/login'],
     ...tabs.map((tab): [string, string] => [`job${tab}`, `/jobs/${job}${tab}`]),

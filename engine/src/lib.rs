@@ -6,6 +6,7 @@
 //!
 //! The one entry is [`chain::advance`].
 
+pub mod bisect;
 pub mod chain;
 pub mod checks;
 pub mod classify;

@@ -6,6 +6,7 @@ pub mod classify;
 pub mod clock;
 pub mod clusters;
 pub mod config;
+pub mod diagnose;
 pub mod driver;
 pub mod logs;
 mod redact;

@@ -33,6 +33,7 @@ use crate::{
     clock::{self, Clock, SystemClock},
     clusters::Cluster,
     config::{NO_CHECKS, Serve},
+    diagnose::Diagnoses,
     driver::{Driver, DriverParts},
     logs::{LogReader, sweep::Sweep},
     secrets,
@@ -104,6 +105,13 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         site,
         logs: LogReader::new(data.clone()),
     });
+    let diagnoses = Diagnoses {
+        store: store.clone(),
+        driver: driver.clone(),
+        clock: Arc::clone(&service.clock),
+        logs: Arc::new(LogReader::new(data.clone())),
+    };
+    let diagnosing = tokio::spawn(diagnoses.keep_going(stop.clone()));
     let router = web::router(WebParts {
         service,
         access: Arc::clone(&access),
@@ -134,7 +142,8 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         serving.abort();
     }
     let clusters_stopped = join_all(running.iter().map(Running::stopped));
-    let ended = async { tokio::join!(driver.stopped(), hub.stopped(), clusters_stopped, sweeping) };
+    let ended =
+        async { tokio::join!(driver.stopped(), hub.stopped(), clusters_stopped, sweeping, diagnosing) };
     if tokio::time::timeout(TASKS_END, ended).await.is_err() {
         tracing::warn!(
             seconds = TASKS_END.as_secs(),

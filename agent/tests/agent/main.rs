@@ -5,6 +5,7 @@
 mod checks;
 mod harness;
 mod output;
+mod probe;
 mod saving;
 mod server_away;
 mod supervision;

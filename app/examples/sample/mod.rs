@@ -6,8 +6,9 @@ mod nodes;
 
 use app::{
     console::{
-        Caller, ChainPage, ChainView, ClusterNodes, Console, EventsPage, EventsQuery, FirstVisit, JobMay,
-        JobView, JobsCounts, JobsPage, JobsQuery, JobsViewName, LogPage, LogQuery, MetricsQuery, MetricsView,
+        Caller, ChainPage, ChainView, ClusterNodes, Console, DiagnosisDetail, DiagnosisDraft, DiagnosisPlan,
+        DiagnosisView, EventsPage, EventsQuery, FirstVisit, JobMay, JobView, JobsCounts, JobsPage, JobsQuery,
+        JobsViewName, LogPage, LogQuery, MetricsQuery, MetricsView,
     },
     error::AppError,
     forms::jobs_query,
@@ -109,6 +110,11 @@ fn spec(name: &str) -> Result<JobSpec, AppError> {
         draft.kubernetes = pods();
     }
     draft.validate(&site()).map_err(|errors| AppError::Invalid { errors })
+}
+
+/// The samples hold no diagnosis.
+fn no_run(id: &str) -> AppError {
+    AppError::NotFound { what: "diagnosis".to_owned(), id: id.to_owned() }
 }
 
 #[async_trait::async_trait]
@@ -230,6 +236,31 @@ impl Console for Sample {
     async fn nodes(&self, _: &Caller) -> Result<Vec<ClusterNodes>, AppError> {
         let (cluster, nodes) = ("gpu-a".to_owned(), nodes::all());
         Ok(vec![ClusterNodes { cluster, nodes, trouble: None }])
+    }
+
+    async fn diagnosis_plan(
+        &self,
+        _: &Caller,
+        id: &JobId,
+        _: &DiagnosisDraft,
+    ) -> Result<DiagnosisPlan, AppError> {
+        Err(no_run(id.as_str()))
+    }
+
+    async fn diagnose(&self, _: &Caller, id: &JobId, _: &DiagnosisDraft) -> Result<String, AppError> {
+        Err(no_run(id.as_str()))
+    }
+
+    async fn diagnoses(&self, _: &Caller, _: Option<&JobId>) -> Result<Vec<DiagnosisView>, AppError> {
+        Ok(Vec::new())
+    }
+
+    async fn diagnosis(&self, _: &Caller, run_id: &str) -> Result<DiagnosisDetail, AppError> {
+        Err(no_run(run_id))
+    }
+
+    async fn stop_diagnosis(&self, _: &Caller, run_id: &str) -> Result<(), AppError> {
+        Err(no_run(run_id))
     }
 
     async fn site(&self, _: &Caller) -> Result<Site, AppError> {

@@ -6,8 +6,12 @@ use leptos_router::{components::Form, hooks::use_location};
 use super::icon::{Icon, Mark};
 use crate::{paths, preferences::use_frame};
 
-const PAGES: [(&str, &str); 3] =
-    [("Jobs", paths::JOBS), ("Nodes", paths::NODES), ("Settings", paths::SETTINGS)];
+const PAGES: [(&str, &str); 4] = [
+    ("Jobs", paths::JOBS),
+    ("Nodes", paths::NODES),
+    ("Diagnose", paths::DIAGNOSE),
+    ("Settings", paths::SETTINGS),
+];
 
 /// The bar at the top.
 #[component]

@@ -1,5 +1,6 @@
 //! One file a page. Pages fetch; components show.
 
+pub mod diagnose;
 pub mod job;
 pub mod jobs;
 pub mod login;

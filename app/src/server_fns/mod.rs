@@ -2,6 +2,7 @@
 
 #![expect(missing_docs, reason = "the macro turns arguments into fields, which take no documentation")]
 
+pub mod diagnose;
 pub mod encoding;
 pub mod jobs;
 pub mod new_job;

@@ -64,6 +64,9 @@ pub(super) struct Attempt {
     pub task_id: TaskId,
     pub cause: AttemptCause,
     pub avoid: BTreeSet<NodeName>,
+    /// The only nodes it may run on; empty: any.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub only: BTreeSet<NodeName>,
     pub presence: Presence,
     pub stage: Stage,
     pub submitted_at: Time,
@@ -273,6 +276,7 @@ impl Attempt {
             task_id: TaskId::of_attempt(&spec.name, job, number),
             cause,
             avoid,
+            only: BTreeSet::new(),
             presence: Presence::Ordered,
             stage: Stage::Queued,
             submitted_at: now,

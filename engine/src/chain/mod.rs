@@ -147,6 +147,15 @@ pub enum Request {
     Resubmit,
     /// No attention needed.
     Acknowledge,
+    /// A diagnosis of its nodes is over. The next attempts keep off the suspects, as far as the cap allows.
+    Diagnosed {
+        /// Which.
+        run_id: String,
+        /// What it found, a sentence.
+        text: String,
+        /// Confirmed suspects.
+        suspects: Vec<NodeName>,
+    },
 }
 
 /// What the cluster shows of one attempt now. A level, not an event: it may be given any number of times.
@@ -318,6 +327,9 @@ pub struct Plan {
     pub previous_task_id: Option<TaskId>,
     /// Nodes it must not run on.
     pub avoid: BTreeSet<NodeName>,
+    /// The only nodes it may run on, one replica on each; empty: any. A group of a diagnosis has them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub only: BTreeSet<NodeName>,
 }
 
 /// What follows from one input.
@@ -379,9 +391,14 @@ enum Course {
 impl Chain {
     /// The chain of a new job: its first attempt is ordered at once.
     pub fn start(job_id: JobId, spec: JobSpec, now: Time) -> Step {
+        Self::start_on(job_id, spec, BTreeSet::new(), now)
+    }
+
+    /// The same on exactly these nodes, one replica on each: a group of a diagnosis.
+    pub fn start_on(job_id: JobId, spec: JobSpec, only: BTreeSet<NodeName>, now: Time) -> Step {
         let history = History::default();
-        let attempt =
-            Attempt::order(&job_id, &spec, 1, AttemptCause::Initial, BTreeSet::new(), &history, now);
+        let order = Attempt::order(&job_id, &spec, 1, AttemptCause::Initial, BTreeSet::new(), &history, now);
+        let attempt = Attempt { only, ..order };
         let chain = Self {
             version: Version,
             job_id,
@@ -521,6 +538,7 @@ impl Chain {
             previous_task_id: (number > 1)
                 .then(|| TaskId::of_attempt(&self.spec.name, &self.job_id, number - 1)),
             avoid: self.attempt.avoid.clone(),
+            only: self.attempt.only.clone(),
         }
     }
 }

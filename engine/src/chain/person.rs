@@ -6,7 +6,11 @@ use super::{
     saving::Then,
     turn::Turn,
 };
-use crate::record::{AttemptCause, AttemptResult, EventKind, EventReason, ExitReason};
+use crate::{
+    ids::NodeName,
+    record::{AttemptCause, AttemptResult, EventKind, EventReason, ExitReason},
+    words,
+};
 
 impl Turn {
     pub fn take_request(&mut self, request: &Request, by: &str) {
@@ -19,6 +23,21 @@ impl Turn {
                     self.chain.acknowledged = true;
                     self.event(EventKind::Person, by, "Marked as seen; no attention needed.");
                 }
+            }
+            Request::Diagnosed { run_id, text, suspects } => self.diagnosed(run_id, text, suspects, by),
+        }
+    }
+
+    fn diagnosed(&mut self, run_id: &str, text: &str, suspects: &[NodeName], by: &str) {
+        self.event(EventKind::Node, by, &format!("Diagnosis {run_id} is over. {text}"));
+        let outcome = self.chain.avoided.add(suspects);
+        for (nodes, what) in [
+            (&outcome.avoided, "The next attempts keep off"),
+            (&outcome.spared, "Too many nodes would be kept off with"),
+        ] {
+            let names: Vec<_> = nodes.iter().map(NodeName::as_str).collect();
+            if !names.is_empty() {
+                self.event(EventKind::Node, by, &format!("{what} {}.", words::list(&names)));
             }
         }
     }

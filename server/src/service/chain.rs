@@ -13,7 +13,7 @@ use engine::{
 use sqlx::AnyConnection;
 
 use super::{Service, Wish, failed, may, no_job};
-use crate::store::{StoreError, attempts, incidents, jobs, launches};
+use crate::store::{StoreError, attempts, diagnoses, incidents, jobs, launches};
 
 /// Attempts of a page where nothing else is asked.
 const PAGE_ATTEMPTS: u32 = 100;
@@ -29,11 +29,14 @@ impl Service {
         let now = self.clock.now();
         let mut conn = self.store.snapshot().await.map_err(failed)?;
         let chain = jobs::chain(&mut conn, id).await.map_err(failed)?.ok_or_else(|| no_job(id))?.chain;
-        let summary = chain.summary(now);
+        let mut summary = chain.summary(now);
+        // Runs are counted where they are kept; a chain knows nothing of them.
+        summary.budgets.diagnostics.used = diagnoses::count_of(&mut conn, id).await.map_err(failed)?;
         let limit = page.limit.unwrap_or(PAGE_ATTEMPTS).clamp(1, attempts::PAGE_LIMIT);
         let records =
             attempts::page(&mut conn, id, page.from.unwrap_or(1).max(1), limit).await.map_err(failed)?;
         let attempts = with_details(&mut conn, id, records).await.map_err(failed)?;
+        let diagnostics = self.list_diagnoses(caller, Some(id)).await?;
         let blaming = incidents::that_avoid(&mut conn, id).await.map_err(failed)?;
         Ok(ChainView {
             job_id: id.clone(),
@@ -46,7 +49,7 @@ impl Service {
             budgets: summary.budgets,
             attempts,
             why_not: summary.why_not,
-            diagnostics: Vec::new(),
+            diagnostics,
             ledger: summary.ledger,
             excluded: excluded(&blaming),
             now,

@@ -2,8 +2,9 @@
 
 use app::{
     console::{
-        Caller, ChainPage, ChainView, ClusterNodes, Console, EventsPage, EventsQuery, JobView, JobsPage,
-        JobsQuery, LogPage, LogQuery, MetricsQuery, MetricsView,
+        Caller, ChainPage, ChainView, ClusterNodes, Console, DiagnosisDetail, DiagnosisDraft, DiagnosisPlan,
+        DiagnosisView, EventsPage, EventsQuery, JobView, JobsPage, JobsQuery, LogPage, LogQuery,
+        MetricsQuery, MetricsView,
     },
     error::AppError,
 };
@@ -87,6 +88,36 @@ impl Console for Service {
 
     async fn nodes(&self, caller: &Caller) -> Result<Vec<ClusterNodes>, AppError> {
         self.list_nodes(caller).await
+    }
+
+    async fn diagnosis_plan(
+        &self,
+        caller: &Caller,
+        id: &JobId,
+        draft: &DiagnosisDraft,
+    ) -> Result<DiagnosisPlan, AppError> {
+        self.plan_diagnosis(caller, id, draft).await
+    }
+
+    async fn diagnose(
+        &self,
+        caller: &Caller,
+        id: &JobId,
+        draft: &DiagnosisDraft,
+    ) -> Result<String, AppError> {
+        self.begin_diagnosis(caller, id, draft).await
+    }
+
+    async fn diagnoses(&self, caller: &Caller, job: Option<&JobId>) -> Result<Vec<DiagnosisView>, AppError> {
+        self.list_diagnoses(caller, job).await
+    }
+
+    async fn diagnosis(&self, caller: &Caller, run_id: &str) -> Result<DiagnosisDetail, AppError> {
+        self.view_diagnosis(caller, run_id).await
+    }
+
+    async fn stop_diagnosis(&self, caller: &Caller, run_id: &str) -> Result<(), AppError> {
+        self.stop_run(caller, run_id).await
     }
 
     async fn site(&self, caller: &Caller) -> Result<Site, AppError> {

@@ -7,6 +7,7 @@ mod actions;
 mod chain;
 mod clusters;
 mod console;
+mod diagnoses;
 mod events;
 mod jobs;
 mod logs;

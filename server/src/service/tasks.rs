@@ -1,6 +1,6 @@
 //! One attempt by its task ID.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use app::{
     console::{AttemptView, Caller},
@@ -80,6 +80,7 @@ impl Service {
             number,
             previous_task_id: before.map(|before| TaskId::of_attempt(&spec.name, &job_id, before)),
             avoid: record.avoided_nodes.into_iter().collect(),
+            only: BTreeSet::new(),
         };
         let order = Order { job_id, spec: spec.clone(), plan, tokens: BTreeMap::new() };
         let cluster = self.clusters.get(name).ok_or_else(|| AppError::Conflict {

@@ -78,7 +78,7 @@ pub struct Page {
 pub async fn page(conn: &mut AnyConnection, query: &JobsQuery, caller: &str) -> Result<Page, StoreError> {
     let size = query.size.unwrap_or(PAGE_DEFAULT).clamp(PAGE_MIN, PAGE_MAX);
     let page = query.page.unwrap_or(1).max(1);
-    let mut counting = Sql::new("SELECT COUNT(*) FROM job WHERE 1 = 1");
+    let mut counting = Sql::new("SELECT COUNT(*) FROM job WHERE diagnosis IS NULL");
     conditions(&mut counting, query, caller)?;
     let row = counting.build().fetch_one(&mut *conn).await.doing("counting jobs")?;
     let total = count(row.try_get::<i64, _>(0).doing("counting jobs")?);
@@ -88,7 +88,7 @@ pub async fn page(conn: &mut AnyConnection, query: &JobsQuery, caller: &str) -> 
     }
 
     let mut listing = Sql::new(
-        "SELECT job_id, name, kind, replicas, accelerators_per_replica, owner, created_at, changed_at, summary FROM job WHERE 1 = 1",
+        "SELECT job_id, name, kind, replicas, accelerators_per_replica, owner, created_at, changed_at, summary FROM job WHERE diagnosis IS NULL",
     );
     conditions(&mut listing, query, caller)?;
     listing.push(match query.sort.unwrap_or(JobsSort::Newest) {
@@ -141,13 +141,17 @@ fn conditions(sql: &mut Sql, query: &JobsQuery, caller: &str) -> Result<(), Stor
 /// # Errors
 /// The database failed.
 pub async fn counts(conn: &mut AnyConnection, caller: &str) -> Result<JobsCounts, StoreError> {
-    // Each is answered from an index of its own.
+    // Each is answered from an index of its own, and so are the groups of diagnoses, which are no jobs of people.
     let row = sqlx::query(
-        "SELECT (SELECT COUNT(*) FROM job WHERE needs_attention = 1) AS attention,
-                (SELECT COUNT(*) FROM job WHERE state = 'running') AS running,
-                (SELECT COUNT(*) FROM job WHERE state = 'recovering') AS recovering,
-                (SELECT COUNT(*) FROM job) AS every,
-                (SELECT COUNT(*) FROM job WHERE owner = $1) AS mine",
+        "SELECT (SELECT COUNT(*) FROM job WHERE needs_attention = 1)
+                    - (SELECT COUNT(*) FROM job WHERE diagnosis IS NOT NULL AND needs_attention = 1) AS attention,
+                (SELECT COUNT(*) FROM job WHERE state = 'running')
+                    - (SELECT COUNT(*) FROM job WHERE diagnosis IS NOT NULL AND state = 'running') AS running,
+                (SELECT COUNT(*) FROM job WHERE state = 'recovering')
+                    - (SELECT COUNT(*) FROM job WHERE diagnosis IS NOT NULL AND state = 'recovering') AS recovering,
+                (SELECT COUNT(*) FROM job) - (SELECT COUNT(*) FROM job WHERE diagnosis IS NOT NULL) AS every,
+                (SELECT COUNT(*) FROM job WHERE owner = $1)
+                    - (SELECT COUNT(*) FROM job WHERE diagnosis IS NOT NULL AND owner = $1) AS mine",
     )
     .bind(caller.to_owned())
     .fetch_one(conn)

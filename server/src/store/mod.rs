@@ -21,6 +21,7 @@ pub mod accounts;
 pub mod attempts;
 pub mod changes;
 pub mod checkpoints;
+pub mod diagnoses;
 pub mod events;
 pub mod idempotency;
 pub mod inbox;

@@ -2,7 +2,7 @@
 //! it came from again with what is wrong.
 
 use app::{
-    console::Console,
+    console::{Console, DiagnosisDraft},
     error::AppError,
     forms::{new_job, pasted, typed::Typed},
     paths,
@@ -15,7 +15,10 @@ use axum::{
     response::{AppendHeaders, IntoResponse, Redirect, Response},
     routing::post,
 };
-use engine::ids::{IncidentId, JobId, TaskId};
+use engine::{
+    ids::{IncidentId, JobId, NodeName, TaskId},
+    job::FieldError,
+};
 use http::{HeaderMap, StatusCode, Uri, header, request::Parts};
 
 use super::{
@@ -37,6 +40,8 @@ pub fn router() -> Router<WebState> {
         .route("/jobs/{job_id}/delete", post(delete))
         .route("/jobs/{job_id}/resubmit", post(resubmit))
         .route("/jobs/{job_id}/acknowledge", post(acknowledge))
+        .route("/jobs/{job_id}/diagnose", post(diagnose))
+        .route("/diagnose/{run_id}/stop", post(stop_diagnosis))
         .route("/incidents/{id}/feedback", post(feedback))
         .route(paths::LOGIN, post(login))
         .route(paths::LOGOUT, post(logout))
@@ -180,6 +185,51 @@ async fn acknowledge(
 ) -> Response {
     let done = state.service.acknowledge(&caller, &id).await;
     let page = paths::job(&id);
+    answer(&state, form, done, &page, &page).await
+}
+
+/// Begins a diagnosis of the chosen nodes, with the built-in test or a line for the shell.
+async fn diagnose(
+    State(state): State<WebState>,
+    Asks(caller): Asks,
+    ApiPath(id): ApiPath<JobId>,
+    form: Form,
+) -> Response {
+    let back = paths::new_diagnosis(&id);
+    let done = match diagnosis_draft(&form) {
+        Ok(draft) => state.service.diagnose(&caller, &id, &draft).await,
+        Err(error) => Err(error),
+    };
+    match done {
+        Ok(run) => Redirect::to(&paths::diagnosis(&run)).into_response(),
+        Err(error) => answer(&state, form, Err(error), &back, &back).await,
+    }
+}
+
+/// What the form of a diagnosis asks for.
+fn diagnosis_draft(form: &Form) -> Result<DiagnosisDraft, AppError> {
+    let wrong =
+        |field: &'static str, rule: &str| AppError::Invalid { errors: vec![FieldError::new(field, rule)] };
+    let nodes = form.fields.iter().filter(|(name, _)| name == "node");
+    let nodes: Result<Vec<_>, _> = nodes.map(|(_, value)| NodeName::new(value.clone())).collect();
+    let nodes = nodes.map_err(|why| wrong("nodes", &why.to_string()))?;
+    let line = form.get("command").trim();
+    let command = (!line.is_empty()).then(|| vec!["sh".to_owned(), "-c".to_owned(), line.to_owned()]);
+    let limit_seconds = match form.get("limit_seconds").trim() {
+        "" => None,
+        text => Some(text.parse().map_err(|_| wrong("limit_seconds", "must be a whole number of seconds"))?),
+    };
+    Ok(DiagnosisDraft { nodes: Some(nodes), command, limit_seconds })
+}
+
+async fn stop_diagnosis(
+    State(state): State<WebState>,
+    Asks(caller): Asks,
+    ApiPath(run_id): ApiPath<String>,
+    form: Form,
+) -> Response {
+    let done = state.service.stop_diagnosis(&caller, &run_id).await;
+    let page = paths::diagnosis(&paths::encode(&run_id));
     answer(&state, form, done, &page, &page).await
 }
 

@@ -42,7 +42,7 @@ async fn wrong_types_paths_methods_and_parameters_are_problems_too() {
         ("POST", "/api/v1/jobs", "", "{}"),
         ("GET", "/api/v1/job", "", ""),
         ("POST", "/api/v1/jobs:unknown", "application/json", "{}"),
-        ("GET", "/api/v1/diagnoses", "", ""),
+        ("GET", "/api/v1/diagnoses/dunknown", "", ""),
         ("PUT", "/api/v1/jobs", "application/json", "{}"),
         ("POST", "/api/v1/version", "", ""),
         ("GET", "/api/v1/jobs/NOT_AN_ID", "", ""),

@@ -11,6 +11,7 @@ mod checks;
 mod clusters;
 mod crashes;
 mod ddp;
+mod diagnose;
 mod hangs;
 mod recovery;
 mod saving;

@@ -4,7 +4,10 @@ use engine::record::State;
 use leptos::prelude::*;
 
 use crate::{
-    components::{button::Submit, confirm::Confirm},
+    components::{
+        button::{LinkButton, Submit},
+        confirm::Confirm,
+    },
     console::JobView,
     paths,
 };
@@ -75,6 +78,7 @@ pub fn Actions(
                     " to change something first."
                 </p>
             </Confirm>
+            <LinkButton href=paths::new_diagnosis(id)>"Diagnose…"</LinkButton>
             <Confirm verb="Stop" title=format!("Stop attempt {number}?") action=paths::stop(id) refusal=job.may.stop.clone()>
                 <p>"Its processes end and its resources are given back."</p>
                 <p>"A manual stop is never resubmitted, whatever budget is left."</p>

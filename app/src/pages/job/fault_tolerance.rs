@@ -257,8 +257,21 @@ fn Budgets(chain: ChainView) -> impl IntoView {
             {(chain.mode == Mode::Full).then(|| row("In place after a hang", budgets.hang_restarts))}
             {(budgets.diagnostics.used > 0)
                 .then(|| {
-                    let text = format!("{} done, not charged", budgets.diagnostics.used);
-                    view! { <li class="flex justify-between gap-2.5"><span>"Diagnoses"</span><span>{text}</span></li> }
+                    let text = format!("{}, not charged", budgets.diagnostics.used);
+                    // The newest few; the page of all runs has the rest.
+                    let runs = chain.diagnostics.iter().take(3).map(|run| {
+                        let what = run.text.clone().unwrap_or_else(|| "goes on".to_owned());
+                        view! {
+                            <li class="text-xs">
+                                <a href=paths::diagnosis(&run.run_id)>{format!("bisect #{}", run.number)}</a>
+                                ": " {what}
+                            </li>
+                        }
+                    });
+                    view! {
+                        <li class="flex justify-between gap-2.5"><span>"Diagnoses"</span><span>{text}</span></li>
+                        {runs.collect_view()}
+                    }
                 })}
             {none.map(|text| view! { <li class="text-xs text-ink-3">{text}</li> })}
         </ul>

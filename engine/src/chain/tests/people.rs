@@ -178,3 +178,27 @@ fn a_save_during_the_stop_is_what_the_next_attempt_expects() {
     assert_eq!(world.chain.summary(world.now).saved_step, Some(10));
     world.all(&ReportBody::Stopped);
 }
+
+#[test]
+fn suspects_of_a_diagnosis_are_kept_off_from_the_next_attempt_on_and_the_history_tells_it() {
+    let mut world = World::new(spec(2));
+    world.up().crash(0, AppError).gone();
+    world.ask(Request::Diagnosed {
+        run_id: "d1".to_owned(),
+        text: "n2 suspected.".to_owned(),
+        suspects: vec![node(2)],
+    });
+    let told: Vec<_> = world.events().iter().map(|event| event.text.clone()).collect();
+    assert!(told.iter().any(|text| text == "Diagnosis d1 is over. n2 suspected."), "{told:?}");
+    assert!(told.iter().any(|text| text.starts_with("The next attempts keep off")), "{told:?}");
+    world.ask(Request::Resubmit);
+    let avoided: Vec<_> = world
+        .effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Create(plan) => Some(plan.avoid.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(avoided.last(), Some(&BTreeSet::from([node(2)])), "{:?}", world.effects);
+}

@@ -22,6 +22,8 @@ pub(super) struct Wanted {
     pub slots: u32,
     /// Nodes it keeps off.
     pub avoid: BTreeSet<NodeName>,
+    /// The only nodes it may run on, one replica on each; empty: any.
+    pub only: BTreeSet<NodeName>,
 }
 
 impl Wanted {
@@ -30,6 +32,7 @@ impl Wanted {
             replicas: (0..spec.replicas).map(|index| ReplicaName::of_index(spec.kind, index)).collect(),
             slots: slots_of(spec),
             avoid: plan.avoid.clone(),
+            only: plan.only.clone(),
         }
     }
 }
@@ -66,6 +69,9 @@ impl Slots {
     /// Takes slots for all replicas, or for none. Replicas spread: each goes to the node with the most free slots, so that one bad
     /// node costs as few of them as possible; ties go by name, so that the same attempt lands on the same nodes.
     pub(super) fn place(&mut self, wanted: &Wanted) -> Option<Vec<NodeName>> {
+        if !wanted.only.is_empty() {
+            return self.place_on(wanted);
+        }
         let mut left = self.clone();
         let mut placement = Vec::with_capacity(wanted.replicas.len());
         for _ in &wanted.replicas {
@@ -82,11 +88,30 @@ impl Slots {
         Some(placement)
     }
 
+    /// One replica on each of the nodes it is bound to.
+    fn place_on(&mut self, wanted: &Wanted) -> Option<Vec<NodeName>> {
+        let is_free = |node: &NodeName| self.free_on(node) >= wanted.slots && !wanted.avoid.contains(node);
+        if wanted.only.len() != wanted.replicas.len() || !wanted.only.iter().all(is_free) {
+            return None;
+        }
+        for node in &wanted.only {
+            self.take(node, wanted.slots);
+        }
+        Some(wanted.only.iter().cloned().collect())
+    }
+
     /// Why `wanted` does not fit now.
     pub(super) fn why(&self, wanted: &Wanted, position: u32) -> Queue {
+        if !wanted.only.is_empty() {
+            return self.why_not_on(wanted, position);
+        }
         let everything = Self::new(&self.free.keys().cloned().collect::<Vec<_>>(), self.each);
-        let unrestricted =
-            Wanted { replicas: wanted.replicas.clone(), slots: wanted.slots, avoid: BTreeSet::new() };
+        let unrestricted = Wanted {
+            replicas: wanted.replicas.clone(),
+            slots: wanted.slots,
+            avoid: BTreeSet::new(),
+            only: BTreeSet::new(),
+        };
         let known = |node: &&NodeName| self.free.contains_key(*node);
         let avoided = wanted.avoid.iter().filter(known).count() as u32;
         let total = self.free.len() as u32;
@@ -135,6 +160,32 @@ impl Slots {
     }
 }
 
+impl Slots {
+    /// Why an attempt that is bound to its nodes does not fit now.
+    fn why_not_on(&self, wanted: &Wanted, position: u32) -> Queue {
+        let total = self.free.len() as u32;
+        let unknown = wanted.only.iter().find(|node| !self.free.contains_key(*node));
+        let busy = wanted.only.iter().filter(|node| self.free_on(node) < wanted.slots);
+        let busy: Vec<_> = busy.map(NodeName::as_str).collect();
+        let (reason, text) = match unknown {
+            Some(node) => (QueueReason::Unschedulable, format!("needs node {node}, and there is none")),
+            None => {
+                let text =
+                    format!("needs {} slots on each of its nodes; busy: {}", wanted.slots, busy.join(", "));
+                (QueueReason::Busy, text)
+            }
+        };
+        let free = self.free.values().filter(|free| **free >= wanted.slots).count() as u32;
+        Queue {
+            reason,
+            text,
+            position: Some(position),
+            needs_nodes: Some(wanted.only.len() as u32),
+            nodes: Some(NodeCounts { total, busy: total - free, avoided: 0, free }),
+        }
+    }
+}
+
 /// `node-2` before `node-10`.
 fn natural(node: &NodeName) -> (usize, &str) {
     (node.as_str().len(), node.as_str())
@@ -154,6 +205,7 @@ mod tests {
             replicas: (0..replicas).map(|i| ReplicaName::of_index(JobKind::PyTorchJob, i)).collect(),
             slots,
             avoid: avoid.iter().map(|name| NodeName::new(*name).unwrap()).collect(),
+            only: BTreeSet::new(),
         }
     }
 
@@ -187,6 +239,24 @@ mod tests {
             placed(&mut slots, &wanted(4, 1, &["node-1"])).unwrap(),
             ["node-2", "node-3", "node-2", "node-3"]
         );
+    }
+
+    #[test]
+    fn an_attempt_that_is_bound_to_its_nodes_gets_each_of_them_or_waits_for_it() {
+        let mut slots = Slots::new(&nodes(4), 2);
+        let only = |names: &[&str]| Wanted {
+            only: names.iter().map(|name| NodeName::new(*name).unwrap()).collect(),
+            ..wanted(names.len() as u32, 2, &[])
+        };
+        assert_eq!(placed(&mut slots, &only(&["node-2", "node-4"])).unwrap(), ["node-2", "node-4"]);
+        assert_eq!(placed(&mut slots, &only(&["node-1", "node-2"])), None);
+        let queue = slots.why(&only(&["node-1", "node-2"]), 1);
+        assert_eq!(
+            (queue.reason, &*queue.text),
+            (QueueReason::Busy, "needs 2 slots on each of its nodes; busy: node-2")
+        );
+        assert_eq!(slots.why(&only(&["node-9"]), 1).reason, QueueReason::Unschedulable);
+        assert_eq!(placed(&mut slots, &only(&["node-1"])).unwrap(), ["node-1"]);
     }
 
     #[test]

@@ -64,6 +64,9 @@ pub(super) async fn spawn(
     if let Some(dir) = &spec.working_dir {
         command.current_dir(dir);
     }
+    if let Some(node) = attempt.placement.get(replica) {
+        command.env("HOLDFAST_NODE", node.as_str());
+    }
     let errors = log.try_clone().context("could not open the agent's log twice")?;
     let child = command
         .stdin(Stdio::null())

@@ -1,5 +1,6 @@
 //! REST, version 1: one file per area. Handlers parse, call the service, answer; rules live below them.
 
+pub mod diagnoses;
 pub mod events;
 pub mod import;
 pub mod incidents;
@@ -93,6 +94,10 @@ pub fn router() -> OpenApiRouter<WebState> {
         .routes(routes!(tasks::manifest))
         .routes(routes!(incidents::feedback))
         .routes(routes!(incidents::stacks))
+        .routes(routes!(diagnoses::begin))
+        .routes(routes!(diagnoses::list))
+        .routes(routes!(diagnoses::get))
+        .routes(routes!(diagnoses::stop))
         .routes(routes!(nodes::list))
         .routes(routes!(nodes::get))
         .routes(routes!(site::policies))

@@ -1,0 +1,352 @@
+//! Runs of Bisect Diagnose, driven. A group of a run is a job of its own that lists leave out: the driver runs it as any other. So
+//! everything that a step of a run wants is written in one transaction with it: new jobs, requests to stop some, and the suspects for the
+//! job that the run is about. Nothing is done outside the store, nothing is done twice, and a server that comes back goes on.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use app::console::LogQuery;
+use engine::{
+    bisect::{self, Effect, Finding, Input, Nodes, Outcome, Run},
+    chain::{Chain, Request},
+    ids::{JobId, ReplicaName, TaskId},
+    job::{FaultTolerance, JobKind, JobSpec, PodOptions},
+    record::{AttemptResult, State},
+    time::Time,
+};
+use sha2::{Digest, Sha256};
+use sqlx::AnyConnection;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::{self, Clock},
+    driver::Driver,
+    logs::LogReader,
+    store::{
+        self, Store, StoreError, Write, attempts,
+        diagnoses::{self, Diagnosis, Kept},
+        inbox, jobs,
+        steps::{self, Head, Origin},
+    },
+};
+
+/// How often runs are looked at; a test takes seconds at least.
+const LOOK_MILLIS: u64 = 500;
+/// Runs that are looked at; each job has one at a time.
+const RUNS: u32 = 1_000;
+/// How often groups of runs that are gone are looked for: once in so many looks.
+const ORPHANS_EVERY: u32 = 60;
+/// Groups that are removed at a time.
+const ORPHANS: u32 = 100;
+/// Lines of a group's output that are read for what it says.
+const LINES: u32 = 200;
+/// Characters of a group's words that are kept.
+const WORDS: usize = 300;
+/// The test that is built in.
+pub const PROBE: &str = "holdfast-agent";
+
+/// Drives the runs of diagnoses while this server leads.
+pub struct Diagnoses {
+    /// Where everything is kept.
+    pub store: Store,
+    /// Who runs the groups.
+    pub driver: Driver,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// What groups printed.
+    pub logs: Arc<LogReader>,
+}
+
+impl Diagnoses {
+    /// Drives until told to stop.
+    pub async fn keep_going(self, stop: CancellationToken) {
+        let mut looks = 0_u32;
+        loop {
+            let again = self.clock.now().plus_millis(LOOK_MILLIS);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.clock.sleep_until(again) => {}
+            }
+            let Some(epoch) = self.driver.status().epoch.filter(|_| self.driver.is_ready()) else { continue };
+            looks = looks.wrapping_add(1);
+            if let Err(error) = self.look(epoch, looks % ORPHANS_EVERY == 1).await {
+                tracing::warn!(
+                    error = format!("{:#}", anyhow::Error::from(error)),
+                    "could not look at diagnoses"
+                );
+            }
+        }
+    }
+
+    async fn look(&self, epoch: i64, orphans: bool) -> Result<(), StoreError> {
+        let mut conn = self.store.read().await?;
+        let live = diagnoses::live(&mut conn, RUNS).await?;
+        let gone = if orphans { diagnoses::orphans(&mut conn, ORPHANS).await? } else { Vec::new() };
+        drop(conn);
+        for kept in live {
+            let run_id = kept.diagnosis.run_id.clone();
+            // One that fails keeps no other from going on.
+            if let Err(error) = self.step(epoch, kept).await {
+                tracing::warn!(
+                    run_id,
+                    error = format!("{:#}", anyhow::Error::from(error)),
+                    "a diagnosis could not go on"
+                );
+            }
+        }
+        for job_id in gone {
+            let mut tx = self.store.write().await?;
+            ask(&mut tx, &job_id, Request::Delete { force: true }, self.clock.now()).await?;
+            store::commit(tx).await?;
+            self.driver.hint(&job_id);
+        }
+        Ok(())
+    }
+
+    /// Takes what became of the groups of a run, and keeps what follows.
+    async fn step(&self, epoch: i64, kept: Kept) -> Result<(), StoreError> {
+        let Kept { number, generation, stop_by, mut diagnosis } = kept;
+        let mut inputs = Vec::new();
+        if let Some(by) = stop_by {
+            inputs.push(Input::Stop { by });
+        }
+        let live: Vec<u32> = diagnosis.run.live().map(|group| group.number).collect();
+        for group in live {
+            inputs.extend(self.news(&diagnosis, group).await?);
+        }
+        let now = self.clock.now();
+        if diagnosis.run.wake_at().is_some_and(|at| at <= now) {
+            inputs.push(Input::Tick);
+        }
+        let before = diagnosis.run.clone();
+        let (mut effects, mut records) = (Vec::new(), Vec::new());
+        for input in &inputs {
+            let step = bisect::advance(&diagnosis.run, input, now);
+            diagnosis.run = step.run;
+            effects.extend(step.effects);
+            records.extend(step.records);
+        }
+        if diagnosis.run == before {
+            return Ok(());
+        }
+        let mut tx = self.store.write().await?;
+        if diagnoses::write(&mut tx, epoch, generation, &diagnosis).await? != Write::Done {
+            tracing::debug!(diagnosis.run_id, "a step of a diagnosis was overtaken");
+            return Ok(());
+        }
+        let mut hurry = perform(&mut tx, &diagnosis, number, &effects, now).await?;
+        if let Some(finding) = diagnosis.run.finding()
+            && hold_suspects(&mut tx, &diagnosis, finding, now).await?
+        {
+            hurry.push(diagnosis.job_id.clone());
+        }
+        store::commit(tx).await?;
+        for record in records {
+            tracing::info!(run_id = diagnosis.run_id, job_id = %diagnosis.job_id, "{}", record.text);
+        }
+        hurry.iter().for_each(|job_id| self.driver.hint(job_id));
+        Ok(())
+    }
+
+    /// What is new of a group.
+    async fn news(&self, diagnosis: &Diagnosis, group: u32) -> Result<Option<Input>, StoreError> {
+        let lost = |text: &str| Outcome::Lost { nodes: Nodes::new(), text: text.to_owned() };
+        let Some(job_id) = group_job(&diagnosis.run_id, group) else { return Ok(None) };
+        let mut conn = self.store.read().await?;
+        let Some(head) = jobs::head(&mut conn, &job_id).await? else {
+            return Ok(Some(Input::Ended { group, outcome: lost("its job was deleted") }));
+        };
+        let state = head.summary.state;
+        if state == State::Queued {
+            return Ok(None);
+        }
+        if !state.is_terminal() {
+            return Ok(Some(Input::Started { group }));
+        }
+        let record = attempts::page(&mut conn, &job_id, 1, 1).await?.into_iter().next();
+        drop(conn);
+        let task = head.summary.latest_task_id;
+        let outcome = match state {
+            State::Succeeded => Outcome::Pass {
+                megabytes_per_second: self.said(&job_id, &task, "PASS").await.as_deref().and_then(speed),
+            },
+            State::Failed => {
+                let fault = record.as_ref().and_then(|record| record.fault.clone());
+                let fault = fault.unwrap_or_else(|| "it failed".to_owned());
+                if record.is_some_and(|record| record.result == Some(AttemptResult::Refused)) {
+                    lost(&fault)
+                } else {
+                    let said = self.said(&job_id, &task, "FAIL").await;
+                    let text: String = said.unwrap_or(fault).chars().take(WORDS).collect();
+                    Outcome::Fail { text }
+                }
+            }
+            _ => lost("it was stopped"),
+        };
+        Ok(Some(Input::Ended { group, outcome }))
+    }
+
+    /// The first line of the built-in test that begins with this word, without what stands before it.
+    async fn said(&self, job: &JobId, task: &TaskId, word: &'static str) -> Option<String> {
+        let (logs, job, task) = (Arc::clone(&self.logs), job.clone(), task.clone());
+        let read = move || {
+            let query = LogQuery {
+                replica: Some(ReplicaName::of_index(JobKind::PyTorchJob, 0)),
+                tail: Some(LINES),
+                q: Some("probe:".to_owned()),
+                ..LogQuery::default()
+            };
+            logs.page(&job, &task, &query).ok()
+        };
+        let page = tokio::task::spawn_blocking(read).await.ok()??;
+        let words =
+            page.lines.into_iter().filter_map(|line| Some(line.text.strip_prefix("probe: ")?.to_owned()));
+        words.into_iter().find_map(|text| {
+            let rest = text.strip_prefix(word)?;
+            Some(rest.trim_start_matches([' ', ',']).to_owned())
+        })
+    }
+}
+
+/// The speed that a test that passed says.
+fn speed(said: &str) -> Option<f64> {
+    let rest = said.strip_prefix("slowest transfer ")?;
+    rest.split(' ').next()?.parse().ok().filter(|speed: &f64| speed.is_finite())
+}
+
+/// The job that a group of a run is.
+pub fn group_job(run_id: &str, group: u32) -> Option<JobId> {
+    let mark = Sha256::new()
+        .chain_update(b"group of a diagnosis\0")
+        .chain_update(run_id)
+        .chain_update(group.to_be_bytes());
+    clock::job_id_of(&mark.finalize().into()).ok()
+}
+
+/// Makes the jobs of new groups and asks those that are over to end; gives those to hurry.
+pub async fn perform(
+    conn: &mut AnyConnection,
+    diagnosis: &Diagnosis,
+    number: u32,
+    effects: &[Effect],
+    now: Time,
+) -> Result<Vec<JobId>, StoreError> {
+    let mut hurry = Vec::new();
+    // A group may have been begun and ended by the same step.
+    let ended: BTreeSet<u32> = effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::End { group } => Some(*group),
+            Effect::Start { .. } => None,
+        })
+        .collect();
+    for effect in effects {
+        match effect {
+            Effect::Start { group, .. } if ended.contains(group) => {}
+            Effect::Start { group, nodes } => {
+                let Some(job_id) = group_job(&diagnosis.run_id, *group) else { continue };
+                let spec = spec_of(diagnosis, number, *group, nodes);
+                let step = Chain::start_on(job_id.clone(), spec, nodes.clone(), now);
+                let head = Head::of(&step.chain, now);
+                let kept = steps::Kept { chain: &step.chain, head: &head, records: &step.records, now };
+                steps::create(conn, Origin { owner: &diagnosis.by, copied_from: None }, kept).await?;
+                diagnoses::mark(conn, &job_id, &diagnosis.run_id).await?;
+                hurry.push(job_id);
+            }
+            Effect::End { group } => {
+                let Some(job_id) = group_job(&diagnosis.run_id, *group) else { continue };
+                let head = jobs::head(conn, &job_id).await?;
+                if head.is_some_and(|head| !head.summary.state.is_terminal()) {
+                    ask(conn, &job_id, Request::Stop { force: true }, now).await?;
+                    hurry.push(job_id);
+                }
+            }
+        }
+    }
+    Ok(hurry)
+}
+
+/// What is done with what a run found: the job's history tells it, and its next attempts keep off the confirmed suspects. Quarantine of
+/// nodes begins here.
+///
+/// # Errors
+/// The database failed.
+async fn hold_suspects(
+    conn: &mut AnyConnection,
+    diagnosis: &Diagnosis,
+    finding: &Finding,
+    now: Time,
+) -> Result<bool, StoreError> {
+    let request = Request::Diagnosed {
+        run_id: diagnosis.run_id.clone(),
+        text: finding.text.clone(),
+        suspects: finding.confirmed.clone(),
+    };
+    ask(conn, &diagnosis.job_id, request, now).await
+}
+
+async fn ask(
+    conn: &mut AnyConnection,
+    job_id: &JobId,
+    request: Request,
+    now: Time,
+) -> Result<bool, StoreError> {
+    let id = clock::new_id()
+        .map_err(|why| StoreError::Unwritable { what: "a request", source: anyhow::Error::from(why) })?;
+    inbox::add(conn, job_id, &id, &request, "holdfast", now).await
+}
+
+/// What a group runs as.
+fn spec_of(diagnosis: &Diagnosis, number: u32, group: u32, nodes: &Nodes) -> JobSpec {
+    let mut env = diagnosis.env.clone();
+    if let Some(expected) = expected(&diagnosis.run) {
+        env.insert("HOLDFAST_PROBE_EXPECT".to_owned(), format!("{expected:.1}"));
+    }
+    JobSpec {
+        name: format!("bisect-{number}-group-{group}"),
+        kind: JobKind::PyTorchJob,
+        cluster: diagnosis.cluster.clone(),
+        image: None,
+        command: diagnosis.command.clone(),
+        env,
+        replicas: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
+        processes_per_replica: 1,
+        accelerators_per_replica: diagnosis.run.setup().accelerators_per_node,
+        working_dir: diagnosis.working_dir.clone(),
+        checkpoint_dir: None,
+        kubernetes: PodOptions::default(),
+        fault_tolerance: FaultTolerance::default(),
+    }
+}
+
+/// What a transfer should reach: the middle of what groups that passed have reached, so that two nodes alone are compared with something.
+fn expected(run: &Run) -> Option<f64> {
+    let groups = run.rounds().iter().flat_map(|round| &round.groups);
+    let mut speeds: Vec<f64> = groups
+        .filter_map(|group| match group.outcome {
+            Some(Outcome::Pass { megabytes_per_second }) => megabytes_per_second,
+            _ => None,
+        })
+        .collect();
+    speeds.sort_by(f64::total_cmp);
+    speeds.get(speeds.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_the_same_job_whenever_it_is_asked_for() {
+        let job = |run, group| group_job(run, group).unwrap();
+        assert_eq!(job("d1", 1), job("d1", 1));
+        assert_ne!(job("d1", 1), job("d1", 2));
+        assert_ne!(job("d1", 1), job("d2", 1));
+    }
+
+    #[test]
+    fn the_speed_is_read_from_what_a_test_says() {
+        assert_eq!(speed("slowest transfer 812.4 MB/s, all-reduce 640.2 MB/s"), Some(812.4));
+        assert_eq!(speed("slowest transfer inf MB/s"), None);
+        assert_eq!(speed(""), None);
+    }
+}

@@ -1,0 +1,296 @@
+//! Bisect Diagnose for people: the plan with its cost, the start, what came out, and the stop.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use app::{
+    console::{
+        Caller, DiagnosisDetail, DiagnosisDraft, DiagnosisGroup, DiagnosisPlan, DiagnosisRound, DiagnosisView,
+    },
+    error::AppError,
+};
+use engine::{
+    bisect::{self, Alone, Setup, limits},
+    ids::{JobId, NodeName, TaskId},
+    job::{ClusterKind, FieldError, limits as job_limits},
+    record::State,
+};
+
+use super::{Service, Wish, failed, internal, may, no_job};
+use crate::{
+    clock,
+    diagnose::{self, PROBE},
+    store::{
+        self, attempts,
+        diagnoses::{self, Diagnosis, Kept},
+        jobs,
+    },
+};
+
+/// Runs in a list.
+const LIST: u32 = 200;
+
+impl Service {
+    /// What a diagnosis would test and take at most. Nothing is begun.
+    pub(super) async fn plan_diagnosis(
+        &self,
+        caller: &Caller,
+        id: &JobId,
+        draft: &DiagnosisDraft,
+    ) -> Result<DiagnosisPlan, AppError> {
+        may(caller, Wish::See)?;
+        Ok(self.prepare(id, draft).await?.0)
+    }
+
+    /// Begins a diagnosis; gives its id.
+    pub(super) async fn begin_diagnosis(
+        &self,
+        caller: &Caller,
+        id: &JobId,
+        draft: &DiagnosisDraft,
+    ) -> Result<String, AppError> {
+        may(caller, Wish::Act)?;
+        let (plan, setup, mut diagnosis) = self.prepare(id, draft).await?;
+        if let Some(why) = plan.refusal {
+            return Err(AppError::Conflict { why });
+        }
+        let now = self.clock.now();
+        let random = clock::new_id().map_err(|why| internal(&why.into()))?;
+        let step = bisect::start(setup, now);
+        diagnosis.run_id = format!("d{}", &random[..11.min(random.len())]);
+        diagnosis.by.clone_from(&caller.name);
+        diagnosis.run = step.run;
+        let mut tx = self.store.write().await.map_err(failed)?;
+        // Of two that begin at once the second is refused here.
+        let Some(number) = diagnoses::create(&mut tx, &diagnosis).await.map_err(failed)? else {
+            return Err(AppError::Conflict { why: RUNS_ALREADY.to_owned() });
+        };
+        let hurry =
+            diagnose::perform(&mut tx, &diagnosis, number, &step.effects, now).await.map_err(failed)?;
+        store::commit(tx).await.map_err(failed)?;
+        hurry.iter().for_each(|job| self.driver.hint(job));
+        tracing::info!(job_id = %id, run_id = diagnosis.run_id, by = caller.name, "diagnosis begun");
+        Ok(diagnosis.run_id)
+    }
+
+    /// Runs, newest first.
+    pub(super) async fn list_diagnoses(
+        &self,
+        caller: &Caller,
+        job: Option<&JobId>,
+    ) -> Result<Vec<DiagnosisView>, AppError> {
+        may(caller, Wish::See)?;
+        let mut conn = self.store.snapshot().await.map_err(failed)?;
+        let found = diagnoses::newest(&mut conn, job, LIST).await.map_err(failed)?;
+        let mut names = BTreeMap::new();
+        let mut views = Vec::with_capacity(found.len());
+        for kept in found {
+            let job_id = kept.diagnosis.job_id.clone();
+            if !names.contains_key(&job_id) {
+                let head = jobs::head(&mut conn, &job_id).await.map_err(failed)?;
+                names.insert(job_id.clone(), head.map(|head| head.name).unwrap_or_default());
+            }
+            views.push(self.view(&kept, names[&job_id].clone()));
+        }
+        Ok(views)
+    }
+
+    /// One run with all its groups.
+    pub(super) async fn view_diagnosis(
+        &self,
+        caller: &Caller,
+        run_id: &str,
+    ) -> Result<DiagnosisDetail, AppError> {
+        may(caller, Wish::See)?;
+        let mut conn = self.store.snapshot().await.map_err(failed)?;
+        let kept = diagnoses::get_one(&mut conn, run_id).await.map_err(failed)?;
+        let kept = kept.ok_or_else(|| no_run(run_id))?;
+        let head = jobs::head(&mut conn, &kept.diagnosis.job_id).await.map_err(failed)?;
+        let diagnosis = self.view(&kept, head.map(|head| head.name).unwrap_or_default());
+        let Diagnosis { run, command, .. } = kept.diagnosis;
+        let group = |group: &bisect::Group| {
+            let job_id = diagnose::group_job(run_id, group.number);
+            DiagnosisGroup {
+                nodes: group.nodes.iter().cloned().collect(),
+                partner: group.partner.clone(),
+                check: group.is_check(),
+                started_at: group.started_at,
+                ended_at: group.ended_at,
+                outcome: group.outcome.clone(),
+                job_id,
+            }
+        };
+        let rounds = run.rounds().iter().zip(1..).map(|(round, number)| DiagnosisRound {
+            number,
+            kind: round.kind,
+            groups: round.groups.iter().map(group).collect(),
+        });
+        Ok(DiagnosisDetail {
+            rounds: rounds.collect(),
+            finding: run.finding().cloned(),
+            stopping: kept.stop_by.filter(|_| run.finding().is_none()),
+            diagnosis,
+            command,
+            now: self.clock.now(),
+        })
+    }
+
+    /// Asks a run to stop. One that has ended cannot be stopped.
+    pub(super) async fn stop_run(&self, caller: &Caller, run_id: &str) -> Result<(), AppError> {
+        may(caller, Wish::Act)?;
+        let mut tx = self.store.write().await.map_err(failed)?;
+        if diagnoses::get_one(&mut tx, run_id).await.map_err(failed)?.is_none() {
+            return Err(no_run(run_id));
+        }
+        let asked = diagnoses::stop(&mut tx, run_id, &caller.name).await.map_err(failed)?;
+        store::commit(tx).await.map_err(failed)?;
+        if asked {
+            tracing::info!(run_id, by = caller.name, "diagnosis asked to stop");
+            Ok(())
+        } else {
+            Err(AppError::Conflict { why: "It has ended, so there is nothing to stop.".to_owned() })
+        }
+    }
+
+    fn view(&self, kept: &Kept, job_name: String) -> DiagnosisView {
+        let Diagnosis { run_id, job_id, task_id, by, cluster, run, .. } = &kept.diagnosis;
+        let finding = run.finding();
+        DiagnosisView {
+            run_id: run_id.clone(),
+            number: kept.number,
+            job_id: job_id.clone(),
+            job_name,
+            task_id: task_id.clone(),
+            by: by.clone(),
+            cluster: cluster.clone(),
+            nodes: run.setup().nodes.iter().cloned().collect(),
+            started_at: run.started_at(),
+            ended_at: run.ended_at(),
+            verdict: finding.map(|finding| finding.verdict),
+            text: finding.map(|finding| finding.text.clone()),
+            suspects: finding.map(|finding| finding.confirmed.clone()).unwrap_or_default(),
+            plan: run.cost(),
+            accelerator_seconds: run.accelerator_seconds(self.clock.now()).round(),
+        }
+    }
+
+    /// What would be begun, and why it cannot be.
+    async fn prepare(
+        &self,
+        id: &JobId,
+        draft: &DiagnosisDraft,
+    ) -> Result<(DiagnosisPlan, Setup, Diagnosis), AppError> {
+        let mut conn = self.store.read().await.map_err(failed)?;
+        let head = jobs::head(&mut conn, id).await.map_err(failed)?.ok_or_else(|| no_job(id))?;
+        let chain = jobs::chain(&mut conn, id).await.map_err(failed)?.ok_or_else(|| no_job(id))?.chain;
+        let attempt = attempts::page(&mut conn, id, head.summary.attempts_total, 1).await.map_err(failed)?;
+        let attempt = attempt.into_iter().next();
+        let others = diagnoses::newest(&mut conn, Some(id), 1).await.map_err(failed)?;
+        drop(conn);
+        let spec = chain.spec();
+        let is_local =
+            self.site.clusters.iter().any(|one| one.name == spec.cluster && one.kind == ClusterKind::Local);
+        let cluster = self.clusters.get(&spec.cluster).filter(|_| is_local);
+        let known = match cluster {
+            Some(cluster) => cluster.nodes().await.map_err(|why| AppError::Unreachable {
+                why: format!("cluster {}: {:#}", spec.cluster, anyhow::Error::from(why)),
+            })?,
+            None => Vec::new(),
+        };
+        let used: BTreeSet<NodeName> =
+            attempt.iter().flat_map(|attempt| attempt.nodes.iter().cloned()).collect();
+        let all: BTreeSet<NodeName> = known.iter().map(|node| node.name.clone()).collect();
+        let nodes = match &draft.nodes {
+            Some(nodes) => nodes.iter().cloned().collect(),
+            None => used.intersection(&all).cloned().collect::<BTreeSet<_>>(),
+        };
+        let mut errors = Vec::new();
+        if is_local && draft.nodes.is_some() {
+            if nodes.is_empty() || nodes.len() > limits::NODES {
+                errors.push(FieldError::new("nodes", format!("must be 1 to {} nodes", limits::NODES)));
+            }
+            if let Some(unknown) = nodes.iter().find(|node| !all.contains(*node)) {
+                errors.push(FieldError::new(
+                    "nodes",
+                    format!("{unknown} is no node of cluster {}", spec.cluster),
+                ));
+            }
+        }
+        let allowed = limits::PROBE_SECONDS;
+        let seconds = draft.limit_seconds.unwrap_or(i64::from(limits::PROBE_SECONDS_DEFAULT));
+        let probe_seconds = u32::try_from(seconds).ok().filter(|seconds| allowed.contains(seconds));
+        if probe_seconds.is_none() {
+            let rule = format!("must be {} to {} seconds", allowed.start(), allowed.end());
+            errors.push(FieldError::new("limit_seconds", rule));
+        }
+        let bytes = |words: &[String]| words.iter().map(String::len).sum::<usize>();
+        if let Some(command) = &draft.command {
+            let is_empty = command.first().is_none_or(|program| program.trim().is_empty());
+            if is_empty || command.iter().any(|word| word.contains('\0')) {
+                errors.push(FieldError::new("command", "must name a program, without NUL bytes"));
+            }
+            if bytes(command) > job_limits::TOTAL_BYTES {
+                errors.push(FieldError::new(
+                    "command",
+                    format!("must have at most {} bytes", job_limits::TOTAL_BYTES),
+                ));
+            }
+        }
+        if !errors.is_empty() {
+            return Err(AppError::Invalid { errors });
+        }
+        let probe_seconds = probe_seconds.unwrap_or(limits::PROBE_SECONDS_DEFAULT);
+        let probe =
+            || [PROBE, "probe", "--limit-seconds", &probe_seconds.to_string()].map(str::to_owned).to_vec();
+        let setup = Setup {
+            nodes,
+            alone: Alone::TellsSome,
+            probe_seconds,
+            accelerators_per_node: known.iter().map(|node| node.slots).min().unwrap_or(1).max(1),
+        };
+        let is_busy = !matches!(head.summary.state, State::Succeeded | State::Failed | State::Stopped);
+        let refusal = if !is_local {
+            Some(format!("Bisect Diagnose tests nodes of a local cluster; {} is none.", spec.cluster))
+        } else if others.iter().any(|other| other.diagnosis.run.finding().is_none()) {
+            Some(RUNS_ALREADY.to_owned())
+        } else if is_busy {
+            Some("The job has not ended: the test needs the nodes to itself. Stop the job first.".to_owned())
+        } else if setup.nodes.is_empty() {
+            Some("The newest attempt never had a node of this cluster; choose the nodes.".to_owned())
+        } else {
+            None
+        };
+        let is_own = draft.command.is_some();
+        let command = draft.command.clone().unwrap_or_else(probe);
+        let task_id: Option<TaskId> = attempt.map(|attempt| attempt.task_id);
+        let plan = DiagnosisPlan {
+            job_id: id.clone(),
+            job_name: head.name,
+            task_id: task_id.clone(),
+            cluster: spec.cluster.clone(),
+            nodes: setup.nodes.iter().cloned().collect(),
+            candidates: all.into_iter().collect(),
+            command: command.clone(),
+            plan: setup.cost(),
+            refusal,
+        };
+        let diagnosis = Diagnosis {
+            run_id: String::new(),
+            job_id: id.clone(),
+            task_id,
+            by: String::new(),
+            cluster: spec.cluster.clone(),
+            command,
+            // A command of one's own runs where the job does; the built-in one needs nothing of it.
+            env: if is_own { spec.env.clone() } else { BTreeMap::new() },
+            working_dir: spec.working_dir.clone().filter(|_| is_own),
+            run: bisect::start(setup.clone(), self.clock.now()).run,
+        };
+        Ok((plan, setup, diagnosis))
+    }
+}
+
+const RUNS_ALREADY: &str = "A diagnosis of this job goes on already; wait for it, or stop it.";
+
+fn no_run(id: &str) -> AppError {
+    AppError::NotFound { what: "diagnosis".to_owned(), id: id.chars().take(80).collect() }
+}

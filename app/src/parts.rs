@@ -91,6 +91,8 @@ part! {
     site:
     /// The page by the same name.
     Nodes = crate::pages::nodes::Nodes,
+    /// The page of one of them.
+    Node = crate::pages::node::Node,
     /// The page by the same name.
     Settings = crate::pages::settings::Settings,
 }

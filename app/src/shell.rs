@@ -76,6 +76,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/jobs/new") view={Lazy::<create::NewJob>::new()} ssr=SsrMode::Async/>
                     <JobRoutes/>
                     <Route path=path!("/nodes") view={Lazy::<site::Nodes>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/nodes/:name") view={Lazy::<site::Node>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/settings") view={Lazy::<site::Settings>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/login") view=Login ssr=SsrMode::Async/>
                 </Routes>

@@ -6,6 +6,7 @@ mod clusters;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use engine::nodes::standing::NodeRules;
 
 pub use self::clusters::{ClusterConfig, ClusterKindConfig, KubernetesConfig, LocalConfig};
 
@@ -135,9 +136,41 @@ pub struct Serve {
     /// Seconds from a launch until hang detection starts, where a job does not say
     #[arg(long, env = "HOLDFAST_HANG_START_AFTER_SECONDS", value_name = "N", default_value_t = 1800, value_parser = clap::value_parser!(u32).range(0..=86_400))]
     pub hang_start_after_seconds: u32,
+    /// When nodes are kept out for every job.
+    #[command(flatten)]
+    pub nodes: Nodes,
     /// How the program speaks of itself.
     #[command(flatten)]
     pub logging: Logging,
+}
+
+/// When nodes are quarantined by themselves, and how many.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Nodes {
+    /// Strikes that count before a node is quarantined
+    #[arg(long, env = "HOLDFAST_NODE_STRIKES", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub node_strikes: u32,
+    /// Days for which a strike counts, and for which a node is on trial after its quarantine
+    #[arg(long, env = "HOLDFAST_NODE_STRIKE_DAYS", value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=365))]
+    pub node_strike_days: u32,
+    /// Hours that a quarantine lasts which began by itself
+    #[arg(long, env = "HOLDFAST_NODE_QUARANTINE_HOURS", value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=8_760))]
+    pub node_quarantine_hours: u32,
+    /// Share of a cluster's nodes that may be quarantined at once by themselves, at least one node and never more than half
+    #[arg(long, env = "HOLDFAST_NODE_CAP_PERCENT", value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub node_cap_percent: u32,
+}
+
+impl Nodes {
+    /// The same as the engine takes it.
+    pub fn rules(&self) -> NodeRules {
+        NodeRules {
+            strikes: self.node_strikes,
+            strike_seconds: u64::from(self.node_strike_days) * 86_400,
+            quarantine_seconds: u64::from(self.node_quarantine_hours) * 3_600,
+            cap_percent: self.node_cap_percent,
+        }
+    }
 }
 
 /// Settings of `classify`.

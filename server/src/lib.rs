@@ -7,6 +7,7 @@ pub mod clock;
 pub mod clusters;
 pub mod config;
 pub mod driver;
+pub mod keeper;
 pub mod logs;
 mod redact;
 mod request_id;

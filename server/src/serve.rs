@@ -34,6 +34,7 @@ use crate::{
     clusters::Cluster,
     config::Serve,
     driver::{Driver, DriverParts},
+    keeper::Keeper,
     logs::{LogReader, sweep::Sweep},
     secrets,
     service::Service,
@@ -88,6 +89,14 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         },
         stop.clone(),
     );
+    let keeper = Keeper {
+        store: store.clone(),
+        clusters: clusters.clone(),
+        clock: Arc::clone(&clock),
+        driver: Arc::new(driver.clone()),
+        rules: site.nodes,
+    };
+    let keeping = tokio::spawn(keeper.keep_going(stop.clone()));
     let sweeping = tokio::spawn(Sweep::new(&data, store.clone()).keep_going(stop.clone()));
     let hub = agents::Hub::start(Arc::new(driver.clone()), tokens, Arc::clone(&clock), stop.clone());
     let public = settings.public_url.clone();
@@ -134,7 +143,7 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         serving.abort();
     }
     let clusters_stopped = join_all(running.iter().map(Running::stopped));
-    let ended = async { tokio::join!(driver.stopped(), hub.stopped(), clusters_stopped, sweeping) };
+    let ended = async { tokio::join!(driver.stopped(), hub.stopped(), clusters_stopped, sweeping, keeping) };
     if tokio::time::timeout(TASKS_END, ended).await.is_err() {
         tracing::warn!(
             seconds = TASKS_END.as_secs(),
@@ -273,6 +282,7 @@ fn site(settings: &Serve, clusters: impl IntoIterator<Item = SiteCluster>) -> Si
     let mut site = Site { clusters: clusters.into_iter().collect(), ..Site::default() };
     site.form_max_task_restarts = settings.form_max_task_restarts;
     site.defaults.hang_detection.start_after_seconds = settings.hang_start_after_seconds;
+    site.nodes = settings.nodes.rules();
     site
 }
 

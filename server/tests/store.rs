@@ -11,6 +11,8 @@ mod databases;
 mod idempotency;
 #[cfg(test)]
 mod samples;
+#[cfg(test)]
+mod wards;
 
 use app::console::{CheckpointMark, EventsQuery, JobsQuery, JobsSort, JobsViewName};
 use databases::on_each_database;

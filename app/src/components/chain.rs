@@ -277,7 +277,7 @@ impl Context<'_> {
             .enumerate()
             .map(|(i, node)| {
                 let before = if i == 0 { "; avoids " } else { ", " };
-                view! { {before} <a href=paths::node(node)>{node.to_string()}</a> }
+                view! { {before} <a href=paths::node(None, node)>{node.to_string()}</a> }
             })
             .collect_view();
         Some(

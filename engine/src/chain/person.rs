@@ -3,7 +3,7 @@
 use super::{
     Course, Intent, Request,
     attempt::{Presence, Stage},
-    turn::Turn,
+    turn::{Turn, bounded},
 };
 use crate::record::{AttemptCause, AttemptResult, EventKind, EventReason};
 
@@ -19,6 +19,13 @@ impl Turn {
                     self.event(EventKind::Person, by, "Marked as seen; no attention needed.");
                 }
             }
+            Request::Readmit { node } => {
+                if self.chain.avoided.remove(node) {
+                    let text = format!("{node} was released; the next attempts keep off it no more.");
+                    self.event(EventKind::Node, by, &text);
+                }
+            }
+            Request::Note { text } => self.event(EventKind::Node, by, &bounded(text)),
         }
     }
 

@@ -12,6 +12,7 @@ mod jobs;
 mod logs;
 mod metrics;
 mod nodes;
+mod quarantine;
 pub mod tasks;
 
 use std::{collections::BTreeMap, sync::Arc};

@@ -32,6 +32,7 @@ pub mod leader;
 pub mod nodes;
 pub mod points;
 pub mod steps;
+pub mod wards;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
 

@@ -10,5 +10,6 @@ mod bad_input;
 mod clusters;
 mod crashes;
 mod ddp;
+mod nodes;
 mod recovery;
 mod stopping;

@@ -70,7 +70,12 @@ fn order(job: &str, replicas: u32, avoid: &[&str]) -> Order {
     let task_id = TaskId::of_attempt("demo", &job_id, 1);
     let tokens = (0..replicas).map(|i| (ReplicaName::of_index(spec.kind, i), "secret".to_owned())).collect();
     let avoid: BTreeSet<_> = avoid.iter().map(|name| NodeName::new(*name).unwrap()).collect();
-    Order { job_id, spec, plan: Plan { task_id, number: 1, previous_task_id: None, avoid }, tokens }
+    Order {
+        job_id,
+        spec,
+        plan: Plan { task_id, number: 1, previous_task_id: None, avoid, quarantined: BTreeSet::new() },
+        tokens,
+    }
 }
 
 /// Waits until an attempt looks as wanted.

@@ -71,7 +71,13 @@ pub(super) fn order(spec: JobSpec) -> Order {
     Order {
         job_id: JobId::new("jabcdefghij2").unwrap(),
         spec,
-        plan: Plan { task_id: task(), number: 1, previous_task_id: None, avoid: [].into() },
+        plan: Plan {
+            task_id: task(),
+            number: 1,
+            previous_task_id: None,
+            avoid: [].into(),
+            quarantined: [].into(),
+        },
         tokens,
     }
 }

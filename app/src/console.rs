@@ -1,13 +1,19 @@
 //! What the pages need from the backend, as one trait. The server implements it on its service layer and hands it over as
 //! context, so pages build and are tested without a database; the REST API answers with the very same view types.
 
+mod nodes;
+
+pub use self::nodes::{
+    CapView, ClusterNodes, NodeEvent, NodeJob, NodePage, NodeView, QuarantineOrder, StrikeView,
+};
+
 use engine::{
     bisect::{self, Cost, Outcome, RoundKind, Verdict},
     ids::{IncidentId, JobId, NodeName, ReplicaName, TaskId},
     job::{FieldError, Finding, JobKind, JobSpec, Mode},
     record::{
-        AttemptRecord, Budgets, EventKind, EventRecord, IncidentRecord, LaunchRecord, Ledger, NodeCounts,
-        State, StrikeRecord, Substate, Summary, WhyNot,
+        AttemptRecord, Budgets, EventKind, EventRecord, IncidentRecord, LaunchRecord, Ledger, State,
+        Substate, Summary, WhyNot,
     },
     time::Time,
 };
@@ -90,6 +96,29 @@ pub trait Console: Send + Sync {
     async fn diagnosis(&self, caller: &Caller, run_id: &str) -> Result<DiagnosisDetail, AppError>;
     /// Stops a diagnosis.
     async fn stop_diagnosis(&self, caller: &Caller, run_id: &str) -> Result<(), AppError>;
+    /// One node with its history and what would follow if it were put out. Without a cluster: the first that has a node of this name.
+    async fn node(
+        &self,
+        caller: &Caller,
+        cluster: Option<&str>,
+        name: &NodeName,
+    ) -> Result<NodePage, AppError>;
+    /// Puts a node out for every job.
+    async fn quarantine(
+        &self,
+        caller: &Caller,
+        name: &NodeName,
+        order: &QuarantineOrder,
+    ) -> Result<(), AppError>;
+    /// Lets a node in again, whatever was held against it.
+    async fn release_node(
+        &self,
+        caller: &Caller,
+        cluster: Option<&str>,
+        name: &NodeName,
+    ) -> Result<(), AppError>;
+    /// Lets nodes of a cluster be put out by themselves again. Without a cluster: the only one there is.
+    async fn reset_cap(&self, caller: &Caller, cluster: Option<&str>) -> Result<CapView, AppError>;
     /// Clusters, policies and prefilled values.
     async fn site(&self, caller: &Caller) -> Result<Site, AppError>;
     /// The object that an attempt is made as on its cluster, as YAML.
@@ -628,64 +657,6 @@ pub struct CheckpointMark {
     pub step: u64,
     /// When.
     pub at: Time,
-}
-
-/// The nodes of one cluster.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClusterNodes {
-    /// Its configured name.
-    pub cluster: String,
-    /// Its nodes; none where they are not known.
-    pub nodes: Vec<NodeView>,
-    /// Why they are not known.
-    pub trouble: Option<String>,
-}
-
-/// A node with what is held against it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct NodeView {
-    /// Its cluster.
-    pub cluster: String,
-    /// Its name.
-    pub name: NodeName,
-    /// Slots it has.
-    pub slots: u32,
-    /// Slots in use.
-    pub used: u32,
-    /// Jobs that run on it now.
-    pub jobs: Vec<NodeJob>,
-    /// Jobs that keep off it.
-    pub avoided_by: Vec<NodeJob>,
-    /// Suspicions, newest first, at most 100.
-    pub strikes: Vec<StrikeView>,
-    /// Nodes of its cluster by what they do.
-    pub counts: NodeCounts,
-}
-
-/// A job on a node's page.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct NodeJob {
-    /// The job.
-    pub job_id: JobId,
-    /// Its name.
-    pub name: String,
-    /// The attempt.
-    pub task_id: TaskId,
-}
-
-/// A suspicion with the job it came from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct StrikeView {
-    /// The strike.
-    #[serde(flatten)]
-    pub strike: StrikeRecord,
-    /// The job.
-    pub job_id: JobId,
-    /// Its name.
-    pub job_name: String,
 }
 
 /// What a posted form held and what was wrong with it, for the page that shows it again.

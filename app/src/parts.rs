@@ -97,6 +97,8 @@ part! {
     Diagnosis = crate::pages::diagnose::Diagnosis,
     /// The form that begins one.
     NewDiagnosis = crate::pages::diagnose::NewDiagnosis,
+    /// The page of one of them.
+    Node = crate::pages::node::Node,
     /// The page by the same name.
     Settings = crate::pages::settings::Settings,
 }

@@ -16,6 +16,8 @@ pub const NEW_JOB_FROM_MANIFEST: &str = "/jobs/new?from=manifest";
 pub const NODES: &str = "/nodes";
 /// Runs of Bisect Diagnose.
 pub const DIAGNOSE: &str = "/diagnose";
+/// Where the reset of the cap on quarantined nodes is posted to.
+pub const RESET_CAP: &str = "/nodes/cap/reset";
 /// The profile: theme, time zone, shortcuts. Its form posts here too.
 pub const SETTINGS: &str = "/settings";
 /// Signing in, and where the form posts to.
@@ -112,9 +114,22 @@ pub fn incident_stacks(incident: &IncidentId) -> String {
     format!("/api/v1/incidents/{incident}/stacks?format=text")
 }
 
-/// A node on the nodes page.
-pub fn node(name: &NodeName) -> String {
-    format!("{NODES}#{name}")
+/// A node's page; without a cluster that of the first cluster that has one of this name.
+pub fn node(cluster: Option<&str>, name: &NodeName) -> String {
+    match cluster {
+        Some(cluster) => format!("{NODES}/{name}?cluster={}", encode(cluster)),
+        None => format!("{NODES}/{name}"),
+    }
+}
+
+/// Where the quarantine of a node is posted to.
+pub fn quarantine(name: &NodeName) -> String {
+    format!("{NODES}/{name}/quarantine")
+}
+
+/// Where the release of a node is posted to.
+pub fn release(name: &NodeName) -> String {
+    format!("{NODES}/{name}/release")
 }
 
 /// One run of Bisect Diagnose.

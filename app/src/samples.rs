@@ -132,6 +132,7 @@ pub fn attempt(number: u32, state: State, result: Option<AttemptResult>) -> Atte
             ended_at: state.is_terminal().then(|| minute(f64::from(number) * 30.0)),
             nodes: vec![node(3), node(9), node(11), node(12)],
             avoided_nodes: Vec::new(),
+            quarantined_nodes: Vec::new(),
             in_place_restarts: 0,
             hang_restarts: 0,
             queue: None,

@@ -79,6 +79,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/diagnose") view={Lazy::<site::Diagnoses>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/diagnose/new") view={Lazy::<site::NewDiagnosis>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/diagnose/:run") view={Lazy::<site::Diagnosis>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/nodes/:name") view={Lazy::<site::Node>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/settings") view={Lazy::<site::Settings>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/login") view=Login ssr=SsrMode::Async/>
                 </Routes>

@@ -24,6 +24,7 @@ function pages(): [string, string][] {
     ['create, Full mode', '/jobs/new?from=demo'],
     ['create, from a manifest', '/jobs/new?from=manifest'],
     ['nodes', '/nodes'],
+    ['a node', '/nodes/node-1'],
     ['diagnoses', '/diagnose'],
     ['settings', '/settings'],
     ['login', '/login'],

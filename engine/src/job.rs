@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::nodes::standing::NodeRules;
+
 /// Limits of everything a person can type. Counts are inclusive.
 pub mod limits {
     /// Characters of a job's name.
@@ -274,6 +276,9 @@ pub struct Site {
     pub defaults: FaultTolerance,
     /// Maximum Task Restart Attempts the form is prefilled with; an API body that leaves it out means 0.
     pub form_max_task_restarts: u32,
+    /// When nodes are put out, and how many.
+    #[serde(default)]
+    pub nodes: NodeRules,
 }
 
 /// One configured cluster, as far as validation needs it.
@@ -408,6 +413,7 @@ impl Default for Site {
             policies: BUILT_IN_POLICIES.map(str::to_owned).to_vec(),
             defaults: FaultTolerance::default(),
             form_max_task_restarts: 2,
+            nodes: NodeRules::default(),
         }
     }
 }

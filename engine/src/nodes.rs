@@ -1,4 +1,8 @@
-//! Which nodes a job's next attempt keeps off, and the cap on how many.
+//! Which nodes a job's next attempt keeps off, and the cap on how many. Beside that, what is held against a node for every job:
+//! [`standing`] turns strikes into quarantines and ends them, [`forecast`] says beforehand who could not start any more.
+
+pub mod forecast;
+pub mod standing;
 
 use std::collections::BTreeSet;
 
@@ -54,6 +58,13 @@ impl Avoided {
         outcome
     }
 
+    /// A person let the node in again; whether it was kept off.
+    pub fn remove(&mut self, node: &NodeName) -> bool {
+        let before = self.nodes.len();
+        self.nodes.retain(|kept| kept != node);
+        self.nodes.len() < before
+    }
+
     /// The nodes the next attempt keeps off; the cap holds also where the cluster has shrunk since.
     pub fn nodes(&self) -> BTreeSet<NodeName> {
         self.nodes.iter().take(self.cap()).cloned().collect()
@@ -86,5 +97,8 @@ mod tests {
         assert_eq!(avoided.nodes().len(), 2);
         avoided.learn_total(2);
         assert_eq!(avoided.nodes().len(), 1);
+        let first = nodes(1..=1).remove(0);
+        assert!(avoided.remove(&first) && !avoided.remove(&first));
+        assert_eq!(avoided.nodes(), nodes(2..=2).into_iter().collect());
     }
 }

@@ -192,6 +192,9 @@ pub struct AttemptRecord {
     pub nodes: Vec<NodeName>,
     /// Nodes it keeps off.
     pub avoided_nodes: Vec<NodeName>,
+    /// Those of them that it keeps off only because they were quarantined for every job.
+    #[serde(default)]
+    pub quarantined_nodes: Vec<NodeName>,
     /// In-place restarts used after failures other than hangs.
     pub in_place_restarts: u32,
     /// In-place restarts used after hangs.

@@ -6,7 +6,7 @@ mod clusters;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use engine::job::HEALTH_CHECKS;
+use engine::{job::HEALTH_CHECKS, nodes::standing::NodeRules};
 
 pub use self::clusters::{ClusterConfig, ClusterKindConfig, KubernetesConfig, LocalConfig};
 
@@ -139,6 +139,9 @@ pub struct Serve {
     /// Health checks before training, where a job does not say: names with commas between them, or `off`
     #[arg(long, env = "HOLDFAST_HEALTH_CHECKS", value_name = "NAMES", value_delimiter = ',', value_parser = health_check, default_values = HEALTH_CHECKS)]
     pub health_checks: Vec<String>,
+    /// When nodes are kept out for every job.
+    #[command(flatten)]
+    pub nodes: Nodes,
     /// How the program speaks of itself.
     #[command(flatten)]
     pub logging: Logging,
@@ -152,6 +155,35 @@ fn health_check(name: &str) -> Result<String, String> {
         return Ok(name.to_owned());
     }
     Err(format!("there is no such health check; use `{NO_CHECKS}` or any of: {}", HEALTH_CHECKS.join(", ")))
+}
+
+/// When nodes are quarantined by themselves, and how many.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Nodes {
+    /// Strikes that count before a node is quarantined
+    #[arg(long, env = "HOLDFAST_NODE_STRIKES", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub node_strikes: u32,
+    /// Days for which a strike counts, and for which a node is on trial after its quarantine
+    #[arg(long, env = "HOLDFAST_NODE_STRIKE_DAYS", value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=365))]
+    pub node_strike_days: u32,
+    /// Hours that a quarantine lasts which began by itself
+    #[arg(long, env = "HOLDFAST_NODE_QUARANTINE_HOURS", value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=8_760))]
+    pub node_quarantine_hours: u32,
+    /// Share of a cluster's nodes that may be quarantined at once by themselves, at least one node and never more than half
+    #[arg(long, env = "HOLDFAST_NODE_CAP_PERCENT", value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub node_cap_percent: u32,
+}
+
+impl Nodes {
+    /// The same as the engine takes it.
+    pub fn rules(&self) -> NodeRules {
+        NodeRules {
+            strikes: self.node_strikes,
+            strike_seconds: u64::from(self.node_strike_days) * 86_400,
+            quarantine_seconds: u64::from(self.node_quarantine_hours) * 3_600,
+            cap_percent: self.node_cap_percent,
+        }
+    }
 }
 
 /// Settings of `classify`.

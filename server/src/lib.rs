@@ -8,6 +8,7 @@ pub mod clusters;
 pub mod config;
 pub mod diagnose;
 pub mod driver;
+pub mod keeper;
 pub mod logs;
 mod redact;
 mod request_id;

@@ -35,6 +35,7 @@ use crate::{
     config::{NO_CHECKS, Serve},
     diagnose::Diagnoses,
     driver::{Driver, DriverParts},
+    keeper::Keeper,
     logs::{LogReader, sweep::Sweep},
     secrets,
     service::Service,
@@ -89,6 +90,14 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         },
         stop.clone(),
     );
+    let keeper = Keeper {
+        store: store.clone(),
+        clusters: clusters.clone(),
+        clock: Arc::clone(&clock),
+        driver: Arc::new(driver.clone()),
+        rules: site.nodes,
+    };
+    let keeping = tokio::spawn(keeper.keep_going(stop.clone()));
     let sweeping = tokio::spawn(Sweep::new(&data, store.clone()).keep_going(stop.clone()));
     let hub = agents::Hub::start(Arc::new(driver.clone()), tokens, Arc::clone(&clock), stop.clone());
     let public = settings.public_url.clone();
@@ -142,8 +151,9 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         serving.abort();
     }
     let clusters_stopped = join_all(running.iter().map(Running::stopped));
-    let ended =
-        async { tokio::join!(driver.stopped(), hub.stopped(), clusters_stopped, sweeping, diagnosing) };
+    let ended = async {
+        tokio::join!(driver.stopped(), hub.stopped(), clusters_stopped, sweeping, diagnosing, keeping)
+    };
     if tokio::time::timeout(TASKS_END, ended).await.is_err() {
         tracing::warn!(
             seconds = TASKS_END.as_secs(),
@@ -287,6 +297,7 @@ fn site(settings: &Serve, clusters: impl IntoIterator<Item = SiteCluster>) -> Si
     if site.defaults.health_checks.enabled {
         site.defaults.health_checks.checks.clone_from(checks);
     }
+    site.nodes = settings.nodes.rules();
     site
 }
 

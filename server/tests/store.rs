@@ -11,6 +11,8 @@ mod databases;
 mod idempotency;
 #[cfg(test)]
 mod samples;
+#[cfg(test)]
+mod wards;
 
 use sqlx::AnyConnection;
 

@@ -6,15 +6,16 @@ mod nodes;
 
 use app::{
     console::{
-        Caller, ChainPage, ChainView, ClusterNodes, Console, DiagnosisDetail, DiagnosisDraft, DiagnosisPlan,
-        DiagnosisView, EventsPage, EventsQuery, FirstVisit, JobMay, JobView, JobsCounts, JobsPage, JobsQuery,
-        JobsViewName, LogPage, LogQuery, MetricsQuery, MetricsView,
+        Caller, CapView, ChainPage, ChainView, ClusterNodes, Console, DiagnosisDetail, DiagnosisDraft,
+        DiagnosisPlan, DiagnosisView, EventsPage, EventsQuery, FirstVisit, JobMay, JobView, JobsCounts,
+        JobsPage, JobsQuery, JobsViewName, LogPage, LogQuery, MetricsQuery, MetricsView, NodePage,
+        QuarantineOrder,
     },
     error::AppError,
     forms::jobs_query,
 };
 use engine::{
-    ids::{IncidentId, JobId, TaskId},
+    ids::{IncidentId, JobId, NodeName, TaskId},
     job::{
         ClusterKind, Finding, Fit, JobDraft, JobSpec, PodOptions, Site, SiteCluster, Volume, VolumeSource,
     },
@@ -235,7 +236,26 @@ impl Console for Sample {
 
     async fn nodes(&self, _: &Caller) -> Result<Vec<ClusterNodes>, AppError> {
         let (cluster, nodes) = ("gpu-a".to_owned(), nodes::all());
-        Ok(vec![ClusterNodes { cluster, nodes, trouble: None }])
+        Ok(vec![ClusterNodes { cluster, nodes, trouble: None, cap: nodes::cap() }])
+    }
+
+    async fn node(&self, _: &Caller, _: Option<&str>, name: &NodeName) -> Result<NodePage, AppError> {
+        match nodes::page(name) {
+            Some(page) => Ok(page),
+            None => self.absent("node", name.as_str()),
+        }
+    }
+
+    async fn quarantine(&self, _: &Caller, _: &NodeName, _: &QuarantineOrder) -> Result<(), AppError> {
+        Ok(())
+    }
+
+    async fn release_node(&self, _: &Caller, _: Option<&str>, _: &NodeName) -> Result<(), AppError> {
+        Ok(())
+    }
+
+    async fn reset_cap(&self, _: &Caller, _: Option<&str>) -> Result<CapView, AppError> {
+        Ok(nodes::cap())
     }
 
     async fn diagnosis_plan(

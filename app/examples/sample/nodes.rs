@@ -1,9 +1,13 @@
 //! Sixteen nodes of one cluster.
 
-use app::console::{NodeJob, NodeView, StrikeView};
+use app::console::{CapView, NodeEvent, NodeJob, NodePage, NodeView, StrikeView};
 use engine::{
     failure::FailureType,
     ids::{IncidentId, NodeName, TaskId},
+    nodes::{
+        forecast::{Forecast, Unable},
+        standing::{NodeState, Quarantine},
+    },
     record::{NodeCounts, StrikeRecord},
     time::Time,
 };
@@ -18,6 +22,24 @@ fn job(index: usize, name: &str) -> NodeJob {
 /// All nodes.
 pub fn all() -> Vec<NodeView> {
     (1..=16).map(node).collect()
+}
+
+/// How many are out.
+pub fn cap() -> CapView {
+    let cluster = "gpu-a".to_owned();
+    CapView { cluster, quarantined: 1, counted: 1, allowed: Some(4), ..CapView::default() }
+}
+
+/// One of them.
+pub fn page(name: &NodeName) -> Option<NodePage> {
+    let node = all().into_iter().find(|node| node.name == *name)?;
+    let text = format!("{name} is quarantined for 1 d 0 h: 3 strikes within 7 d 0 h.");
+    let history =
+        node.quarantine.iter().map(|out| NodeEvent { at: out.since, by: out.by.clone(), text: text.clone() });
+    let NodeJob { job_id, name, .. } = job(0, "pretrain-7b");
+    let unable = vec![Unable { job_id, name, needs_nodes: 4, running: false, ever: false }];
+    let history = history.collect();
+    Some(NodePage { forecast: Forecast { total: 16, left: 13, free: 2, unable }, history, cap: cap(), node })
 }
 
 fn node(number: u32) -> NodeView {
@@ -40,6 +62,8 @@ fn node(number: u32) -> NodeView {
             },
             job_id: owner.job_id,
             job_name: owner.name,
+            uncounted: None,
+            expires_at: Time(NOW.0 + 300_000_000_000),
         }
     };
     let strikes = match number {
@@ -58,6 +82,20 @@ fn node(number: u32) -> NodeView {
         used: if runs.is_some() { 8 } else { 0 },
         jobs: runs.into_iter().collect(),
         avoided_by,
+        state: match number {
+            7 => NodeState::Quarantined,
+            11 | 12 => NodeState::Suspected,
+            _ => NodeState::Ready,
+        },
+        strikes_counted: u32::try_from(strikes.len()).unwrap_or(0),
+        strikes_limit: 3,
+        quarantine: (number == 7).then(|| Quarantine {
+            since: Time(NOW.0 - 10_000_000_000),
+            until: Some(Time(NOW.0 + 70_000_000_000)),
+            by: "holdfast".to_owned(),
+            reason: "3 strikes within 7 d 0 h".to_owned(),
+        }),
+        trial_since: None,
         strikes,
         counts: NodeCounts { total: 16, busy: 11, avoided: 2, free: 3 },
         name,

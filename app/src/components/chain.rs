@@ -10,8 +10,7 @@ use leptos::prelude::*;
 
 use super::{
     badge::{Bare, StateBadge, Tag, Tone, TypeCode, of_state},
-    checks,
-    exit_save,
+    checks, exit_save,
     icon::{Icon, Mark},
     incident::IncidentNo,
     pips::PipRow,
@@ -279,7 +278,7 @@ impl Context<'_> {
             .enumerate()
             .map(|(i, node)| {
                 let before = if i == 0 { "; avoids " } else { ", " };
-                view! { {before} <a href=paths::node(node)>{node.to_string()}</a> }
+                view! { {before} <a href=paths::node(None, node)>{node.to_string()}</a> }
             })
             .collect_view();
         Some(

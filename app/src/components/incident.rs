@@ -118,7 +118,7 @@ fn fault(incident: &IncidentRecord) -> AnyView {
     view! {
         <p>
             {incident.fault.clone()} {root}
-            {node.map(|node| view! { " on " <a href=paths::node(&node)>{node.to_string()}</a> })} {exit} {followed}
+            {node.map(|node| view! { " on " <a href=paths::node(None, &node)>{node.to_string()}</a> })} {exit} {followed}
         </p>
         <p class="text-xs text-ink-3">
             {format!(

@@ -21,6 +21,7 @@ pub mod lenses;
 pub mod live_mark;
 pub mod log_view;
 pub mod marks;
+pub mod node;
 pub mod node_names;
 pub mod notice;
 pub mod pips;

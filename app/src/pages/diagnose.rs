@@ -216,7 +216,7 @@ fn Loaded(run: DiagnosisDetail) -> impl IntoView {
                 <ol>{rows}</ol>
             </Panel>
         </section>
-        <ByNode rounds nodes finding=finding.clone()/>
+        <ByNode cluster=view.cluster.clone() rounds nodes finding=finding.clone()/>
         <section class="mt-8" aria-labelledby="test">
             <SectionHead id="test" title="Test"/>
             <p class="font-mono text-xs wrap-anywhere">{command.join(" ")}</p>
@@ -340,7 +340,7 @@ fn verdict_of(
 }
 
 #[component]
-fn ByNode(rounds: Vec<DiagnosisRound>, nodes: Vec<NodeName>, finding: Option<Finding>) -> impl IntoView {
+fn ByNode(cluster: String, rounds: Vec<DiagnosisRound>, nodes: Vec<NodeName>, finding: Option<Finding>) -> impl IntoView {
     let heads = rounds.iter().map(|round| view! { <th scope="col" class=HEAD>{round_words(round).0}</th> });
     let heads = heads.collect_view();
     let rows = nodes.into_iter().map(|node| {
@@ -349,7 +349,7 @@ fn ByNode(rounds: Vec<DiagnosisRound>, nodes: Vec<NodeName>, finding: Option<Fin
         view! {
             <tr>
                 <th scope="row" class=format!("{CELL} font-mono text-xs whitespace-nowrap")>
-                    <a href=paths::node(&node)>{node.to_string()}</a>
+                    <a href=paths::node(Some(&cluster), &node)>{node.to_string()}</a>
                 </th>
                 {cells.collect_view()}
                 <td class=format!("{CELL} whitespace-nowrap")>

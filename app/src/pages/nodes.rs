@@ -2,22 +2,25 @@
 
 use std::collections::BTreeSet;
 
-use engine::{record::NodeCounts, time::Time};
+use engine::{job::FieldError, nodes::standing::NodeState, record::NodeCounts, time::Time};
 use leptos::prelude::*;
 use leptos_meta::Title;
 
 use crate::{
     components::{
         answers::{Answer, Answers},
-        badge::{Badge, Tone, TypeCode},
-        failed::FailedPage,
+        badge::{Tone, TypeCode},
+        button::Look,
+        confirm::Confirm,
+        failed::{FailedPage, answer_with},
         icon::{Icon, Mark},
         live_mark::LiveMark,
+        node::{NodeBadge, StrikeCount, Until, uncounted_words},
         notice::{Empty, Notice},
         table::{CELL, DataTable, DerivedNote, HEAD, Panel, SectionHead},
         when::Ago,
     },
-    console::{ClusterNodes, NodeJob, NodeView, StrikeView},
+    console::{CapView, ClusterNodes, NodeJob, NodeView, StrikeView},
     format,
     live::use_live,
     paths,
@@ -35,7 +38,7 @@ pub fn Nodes() -> impl IntoView {
         <Transition>
             {move || Suspend::new(async move {
                 match nodes.await {
-                    Ok((clusters, now)) => view! { <Loaded clusters now/> }.into_any(),
+                    Ok((clusters, now, refused)) => view! { <Loaded clusters now refused/> }.into_any(),
                     Err(error) => view! { <FailedPage error/> }.into_any(),
                 }
             })}
@@ -44,17 +47,29 @@ pub fn Nodes() -> impl IntoView {
 }
 
 #[component]
-fn Loaded(clusters: Vec<ClusterNodes>, now: Time) -> impl IntoView {
+fn Loaded(clusters: Vec<ClusterNodes>, now: Time, refused: Vec<FieldError>) -> impl IntoView {
+    if !refused.is_empty() {
+        answer_with(409);
+    }
     let troubles: Vec<_> =
         clusters.iter().filter_map(|known| Some((known.cluster.clone(), known.trouble.clone()?))).collect();
     let nodes: Vec<_> = clusters.iter().flat_map(|known| known.nodes.clone()).collect();
     let all_known = troubles.is_empty();
+    let caps: Vec<_> = clusters.iter().map(|known| known.cap.clone()).collect();
     view! {
         <div class="flex flex-wrap items-center gap-x-3 gap-y-2 min-h-8">
             <h1>"Nodes"</h1>
             <LiveMark now/>
         </div>
+        {(!refused.is_empty()).then(|| view! {
+            <div class="mt-5">
+                <Notice tone=Tone::Red mark=Mark::Failed>
+                    {refused.into_iter().map(|error| view! { <p>{error.message}</p> }).collect_view()}
+                </Notice>
+            </div>
+        })}
         <Troubles troubles/>
+        <Trips caps=caps.clone()/>
         {if nodes.is_empty() {
             // Not loaded is not empty.
             all_known.then(|| view! {
@@ -68,7 +83,7 @@ fn Loaded(clusters: Vec<ClusterNodes>, now: Time) -> impl IntoView {
             }).into_any()
         } else {
             view! {
-                <Totals nodes=nodes.clone()/>
+                <Totals nodes=nodes.clone() caps/>
                 <Map clusters/>
                 <Records nodes now/>
             }.into_any()
@@ -94,6 +109,30 @@ fn Troubles(troubles: Vec<(String, String)>) -> impl IntoView {
     })
 }
 
+/// Clusters whose cap stopped a quarantine, and what a person can do about it.
+#[component]
+fn Trips(caps: Vec<CapView>) -> impl IntoView {
+    let several = caps.len() > 1;
+    let trips = caps.into_iter().filter_map(|cap| Some((cap.cluster, cap.tripped?))).map(move |(cluster, trip)| {
+        let place = several.then(|| format!("{cluster}: "));
+        view! {
+            <div class="mt-5">
+                <Notice tone=Tone::Amber mark=Mark::Warning>
+                    <div class="flex flex-wrap items-start gap-3">
+                        <p class="min-w-0 flex-1">{place}{trip.text}</p>
+                        <Confirm verb="Reset the cap" title="Let nodes be quarantined by themselves again?" action=paths::RESET_CAP>
+                            <input type="hidden" name="cluster" value=cluster/>
+                            <p>"Nodes that are out stay out and do not count for the cap any more. What stopped at the cap is tried again at once."</p>
+                            <p>"Many suspects at a time are more often one cause that is none of theirs: look at the incidents first."</p>
+                        </Confirm>
+                    </div>
+                </Notice>
+            </div>
+        }
+    });
+    trips.collect_view()
+}
+
 /// Nodes of all clusters by what they do: each cluster's counts stand on each of its nodes.
 fn totals(nodes: &[NodeView]) -> NodeCounts {
     let mut seen = BTreeSet::new();
@@ -108,14 +147,16 @@ fn totals(nodes: &[NodeView]) -> NodeCounts {
 }
 
 #[component]
-fn Totals(nodes: Vec<NodeView>) -> impl IntoView {
+fn Totals(nodes: Vec<NodeView>, caps: Vec<CapView>) -> impl IntoView {
     let counts = totals(&nodes);
     let slots: u32 = nodes.iter().map(|node| node.slots).sum();
     let used: u32 = nodes.iter().map(|node| node.used).sum();
     let clusters: BTreeSet<_> = nodes.iter().map(|node| node.cluster.as_str()).collect();
     let jobs: BTreeSet<_> = nodes.iter().flat_map(|node| &node.jobs).map(|job| &job.job_id).collect();
     let by: BTreeSet<_> = nodes.iter().flat_map(|node| &node.avoided_by).map(|job| &job.job_id).collect();
-    let kept_off = nodes.iter().filter(|node| !node.avoided_by.is_empty()).count() as u64;
+    let kept_out = caps.iter().map(|cap| cap.quarantined).sum::<u32>();
+    // By themselves; people may go beyond.
+    let cap = caps.iter().filter_map(|cap| cap.allowed).sum::<u32>();
     let where_they_are = match clusters.first() {
         Some(cluster) if clusters.len() == 1 => format!("cluster {cluster}"),
         _ => format!("{} clusters", clusters.len()),
@@ -126,15 +167,19 @@ fn Totals(nodes: Vec<NodeView>) -> impl IntoView {
     let busy = format!("{} with {}", slots_words(used), jobs_words(jobs.len()));
     let free = format!("{} free in all", slots_words(slots.saturating_sub(used)));
     let off = match by.len() {
-        0 => "no job keeps off a node".to_owned(),
-        count => format!("by {}, each for its own attempts", jobs_words(count)),
+        0 => "no job keeps off one of its own".to_owned(),
+        count => {
+            format!("{} {} off some of its own", jobs_words(count), if count == 1 { "keeps" } else { "keep" })
+        }
     };
     view! {
         <Answers>
             <Answer question="All" answer=format::plural(counts.total.into(), "node", "nodes")>{all}</Answer>
             <Answer question="Busy" answer=format::count(counts.busy.into())>{busy}</Answer>
             <Answer question="Free" answer=format::count(counts.free.into())>{free}</Answer>
-            <Answer question="Kept off" answer=format::count(kept_off)>{off}</Answer>
+            <Answer question="Kept out" answer=format::count(kept_out.into())>
+                {format!("at most {cap} by themselves; {off}")}
+            </Answer>
         </Answers>
     }
 }
@@ -178,12 +223,24 @@ fn Card(node: NodeView, several: bool) -> impl IntoView {
     // Nodes of two clusters may have the same name.
     let id = if several { format!("{}/{}", node.cluster, node.name) } else { node.name.to_string() };
     let avoided = node.avoided_by.len() as u64;
-    let class = if avoided > 0 {
-        "border-[1.5px] border-dashed border-amber-edge bg-amber-soft/60"
-    } else {
-        "border border-rule bg-raised"
+    let out = node.quarantine.is_some();
+    let page = paths::node(several.then_some(node.cluster.as_str()), &node.name);
+    let (class, title) = match (out, avoided > 0) {
+        (true, _) => (
+            "border-[1.5px] border-dashed border-red-edge bg-red-soft/60",
+            "font-mono text-xs text-red truncate",
+        ),
+        (false, true) => (
+            "border-[1.5px] border-dashed border-amber-edge bg-amber-soft/60",
+            "font-mono text-xs text-amber truncate",
+        ),
+        (false, false) => ("border border-rule bg-raised", "font-mono text-xs truncate"),
     };
-    let title = if avoided > 0 { "font-mono text-xs text-amber" } else { "font-mono text-xs" };
+    let mark = match (out, avoided > 0) {
+        (true, _) => Some(("text-red", Mark::Unschedulable)),
+        (false, true) => Some(("text-amber", Mark::Warning)),
+        (false, false) => None,
+    };
     let slots = (node.slots <= MOST_SLOTS_DRAWN).then(|| {
         let slots = (0..node.slots).map(|n| {
             let class = if n < node.used {
@@ -198,11 +255,12 @@ fn Card(node: NodeView, several: bool) -> impl IntoView {
     view! {
         <li id=id class=format!("min-h-15 px-2.5 py-2 rounded-md {class}")>
             <p class="flex items-center justify-between gap-2 min-w-0">
-                <b class=format!("{title} truncate")>{node.name.to_string()}</b>
-                {(avoided > 0).then(|| view! { <span class="text-amber"><Icon mark=Mark::Warning/></span> })}
+                <b class="min-w-0 flex"><a class=title href=page>{node.name.to_string()}</a></b>
+                {mark.map(|(class, mark)| view! { <span class=class><Icon mark/></span> })}
             </p>
             <JobLinks jobs=node.jobs none="free"/>
             <p class="text-xs text-ink-3">{format!("{} of {} slots used", node.used, node.slots)}</p>
+            {out.then(|| view! { <p class="text-xs text-red">"quarantined for every job"</p> })}
             {(avoided > 0).then(|| view! {
                 <p class="text-xs text-amber">{format!("kept off by {}", format::plural(avoided, "job", "jobs"))}</p>
             })}
@@ -234,7 +292,7 @@ fn JobLinks(jobs: Vec<NodeJob>, none: &'static str) -> impl IntoView {
 fn Records(nodes: Vec<NodeView>, now: Time) -> impl IntoView {
     let several = nodes.iter().any(|node| node.cluster != nodes[0].cluster);
     let marked: Vec<_> =
-        nodes.into_iter().filter(|node| !node.strikes.is_empty() || !node.avoided_by.is_empty()).collect();
+        nodes.into_iter().filter(|node| node.state != NodeState::Ready || !node.strikes.is_empty()).collect();
     let none = marked.is_empty();
     let rows = marked.into_iter().map(move |node| view! { <Record node several now/> });
     view! {
@@ -246,19 +304,21 @@ fn Records(nodes: Vec<NodeView>, now: Time) -> impl IntoView {
                 {if none {
                     view! {
                         <Empty title="No strikes so far">
-                            "When an incident points to a node, it is listed here with its evidence."
+                            "When an incident points to a node, it is listed here with its evidence. A node is quarantined by hand on its own page."
                         </Empty>
                     }.into_any()
                 } else {
                     view! {
-                        <DataTable caption="Nodes with strikes" class="min-w-160">
+                        <DataTable caption="Nodes with strikes or kept out" class="min-w-200">
                             <thead>
                                 <tr>
                                     <th scope="col" class=HEAD>"Node"</th>
                                     <th scope="col" class=HEAD>"State"</th>
                                     <th scope="col" class=HEAD>"Strikes"</th>
                                     <th scope="col" class=HEAD>"Why"</th>
-                                    <th scope="col" class=HEAD>"Kept off by"</th>
+                                    <th scope="col" class=HEAD>"Kept out until"</th>
+                                    <th scope="col" class=HEAD>"Keeps out"</th>
+                                    <th scope="col" class=HEAD><span class="unseen">"Action"</span></th>
                                 </tr>
                             </thead>
                             <tbody>{rows.collect_view()}</tbody>
@@ -274,47 +334,72 @@ fn Records(nodes: Vec<NodeView>, now: Time) -> impl IntoView {
 #[component]
 fn Record(node: NodeView, several: bool, now: Time) -> impl IntoView {
     let count = node.strikes.len() as u64;
-    let avoided = !node.avoided_by.is_empty();
+    let page = paths::node(several.then_some(node.cluster.as_str()), &node.name);
+    let (held, action) = match node.state {
+        NodeState::Quarantined => (true, "Release…"),
+        NodeState::Suspected | NodeState::OnTrial | NodeState::Ready => (false, "Quarantine…"),
+    };
+    let label = format!("{action} {}", node.name);
+    let until = node.quarantine.clone().map(|out| view! { <Until out/> });
+    let said = node
+        .quarantine
+        .clone()
+        .map(|out| view! { <p>{out.reason} ", " <span class="text-ink-3">{out.by}</span></p> });
     let why = node.strikes.into_iter().take(5).map(move |strike| view! { <Why strike now/> });
     view! {
         <tr>
             <th scope="row" class=CELL>
-                <span class="font-mono text-xs whitespace-nowrap">{node.name.to_string()}</span>
+                <a class="font-mono text-xs whitespace-nowrap" href=page.clone()>{node.name.to_string()}</a>
                 {several.then(|| view! { <span class="block font-normal text-xs text-ink-3">{node.cluster.clone()}</span> })}
             </th>
+            <td class=CELL><NodeBadge state=node.state/></td>
+            <td class=CELL><StrikeCount counted=node.strikes_counted limit=node.strikes_limit/></td>
             <td class=CELL>
-                {if avoided {
-                    view! { <Badge tone=Tone::Amber mark=Mark::Warning text="Suspected"/> }.into_any()
-                } else {
-                    view! { <Badge tone=Tone::Green mark=Mark::Ok text="Ready"/> }.into_any()
-                }}
-            </td>
-            <td class=format!("{CELL} whitespace-nowrap")>{format::plural(count, "strike", "strikes")}</td>
-            <td class=CELL>
+                {said}
                 <ul class="grid gap-0.5">{why.collect_view()}</ul>
                 {(count > 5).then(|| view! { <p class="text-xs text-ink-3">{format!("and {} older", count - 5)}</p> })}
             </td>
-            <td class=CELL><JobLinks jobs=node.avoided_by none="no job"/></td>
+            <td class=CELL>
+                {match until {
+                    Some(until) => until.into_any(),
+                    None => view! { <span class="text-ink-3">"not kept out"</span> }.into_any(),
+                }}
+            </td>
+            <td class=CELL>
+                {if held {
+                    view! { "every job" }.into_any()
+                } else {
+                    view! { <JobLinks jobs=node.avoided_by none="no job"/> }.into_any()
+                }}
+            </td>
+            <td class=format!("{CELL} text-right")>
+                <a class=Look::Small.class() href=format!("{page}#act") aria-label=label>{action}</a>
+            </td>
         </tr>
     }
 }
 
 #[component]
 fn Why(strike: StrikeView, now: Time) -> impl IntoView {
-    let StrikeView { strike, job_id, job_name } = strike;
+    let uncounted = strike.uncounted.map(uncounted_words);
+    let StrikeView { strike, job_id, job_name, .. } = strike;
     view! {
         <li>
             <TypeCode failure=strike.failure_type/>
             " " {strike.text} ", "
             <a href=paths::incident(&job_id, &strike.incident)>{format!("incident of {job_name}")}</a>
             ", " <span class="text-ink-3"><Ago at=strike.at now/></span>
+            {uncounted.map(|why| view! { <span class="text-ink-3">"; " {why}</span> })}
         </li>
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use engine::ids::{JobId, NodeName, TaskId};
+    use engine::{
+        ids::{JobId, NodeName, TaskId},
+        nodes::standing::{Quarantine, Trip},
+    };
 
     use super::*;
 
@@ -326,7 +411,12 @@ mod tests {
             used: 0,
             jobs: vec![],
             avoided_by: vec![],
+            state: NodeState::Ready,
             strikes: vec![],
+            strikes_counted: 0,
+            strikes_limit: 3,
+            quarantine: None,
+            trial_since: None,
             counts: NodeCounts { total: 2, busy: 1, avoided: 0, free: 1 },
         }
     }
@@ -349,7 +439,8 @@ mod tests {
 
     fn of_cluster(cluster: &str, nodes: &[&str], trouble: Option<&str>) -> ClusterNodes {
         let nodes = nodes.iter().map(|name| node(cluster, name)).collect();
-        ClusterNodes { cluster: cluster.to_owned(), nodes, trouble: trouble.map(str::to_owned) }
+        let cap = CapView { cluster: cluster.to_owned(), ..CapView::default() };
+        ClusterNodes { cluster: cluster.to_owned(), nodes, trouble: trouble.map(str::to_owned), cap }
     }
 
     fn map(clusters: Vec<ClusterNodes>) -> String {
@@ -373,5 +464,36 @@ mod tests {
         let troubles = vec![("gpu-a".to_owned(), "the API server did not answer".to_owned())];
         let html = Owner::new().with(|| view! { <Troubles troubles/> }.to_html());
         assert!(html.contains("gpu-a") && html.contains("did not answer"), "{html}");
+    }
+
+    #[test]
+    fn a_cap_that_stopped_something_is_told_with_the_way_to_reset_it() {
+        let trip =
+            Trip { at: Time(0), node: NodeName::new("n2").unwrap(), text: "n2 has 3 strikes.".to_owned() };
+        let caps = vec![
+            CapView { cluster: "a".to_owned(), tripped: Some(trip), ..CapView::default() },
+            CapView { cluster: "b".to_owned(), ..CapView::default() },
+        ];
+        let html = Owner::new().with(|| view! { <Trips caps/> }.to_html());
+        assert!(html.contains("n2 has 3 strikes.") && html.contains("action=\"/nodes/cap/reset\""), "{html}");
+        assert_eq!(
+            html.matches("Reset the cap…").count() + html.matches("Reset the cap<").count(),
+            2,
+            "{html}"
+        );
+    }
+
+    #[test]
+    fn a_quarantined_node_says_until_when_and_offers_its_release() {
+        let mut node = node("a", "n1");
+        node.state = NodeState::Quarantined;
+        let by = "ann".to_owned();
+        node.quarantine = Some(Quarantine { since: Time(0), until: None, by, reason: "fan <b>".to_owned() });
+        let html = Owner::new().with(|| view! { <Records nodes=vec![node] now=Time(1)/> }.to_html());
+        for part in
+            ["Quarantined", "until released", "every job", "fan &lt;b&gt;", "/nodes/n1#act", "Release…"]
+        {
+            assert!(html.contains(part), "{part}: {html}");
+        }
     }
 }

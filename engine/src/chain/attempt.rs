@@ -67,6 +67,9 @@ pub(super) struct Attempt {
     /// The only nodes it may run on; empty: any.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub only: BTreeSet<NodeName>,
+    /// Those of them that only a quarantine keeps it off.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub quarantined: BTreeSet<NodeName>,
     pub presence: Presence,
     pub stage: Stage,
     pub submitted_at: Time,
@@ -261,13 +264,13 @@ impl Launch {
 }
 
 impl Attempt {
-    /// A new attempt, to be created on the cluster.
+    /// A new attempt, to be created on the cluster: off the nodes that the job keeps off, and those that are kept out for every job.
     pub fn order(
         job: &JobId,
         spec: &JobSpec,
         number: u32,
         cause: AttemptCause,
-        avoid: BTreeSet<NodeName>,
+        (own, kept_out): (BTreeSet<NodeName>, &BTreeSet<NodeName>),
         history: &History,
         now: Time,
     ) -> Self {
@@ -275,8 +278,9 @@ impl Attempt {
             number,
             task_id: TaskId::of_attempt(&spec.name, job, number),
             cause,
-            avoid,
             only: BTreeSet::new(),
+            quarantined: kept_out.difference(&own).cloned().collect(),
+            avoid: own.union(kept_out).cloned().collect(),
             presence: Presence::Ordered,
             stage: Stage::Queued,
             submitted_at: now,
@@ -408,6 +412,7 @@ impl Attempt {
             ended_at: self.ended_at,
             nodes,
             avoided_nodes: self.avoid.iter().cloned().collect(),
+            quarantined_nodes: self.quarantined.iter().cloned().collect(),
             in_place_restarts: self.in_place_used,
             hang_restarts: self.hang_used,
             queue: self.queue.clone(),

@@ -156,6 +156,16 @@ pub enum Request {
         /// Confirmed suspects.
         suspects: Vec<NodeName>,
     },
+    /// A node was released: the next attempt need not keep off it any more.
+    Readmit {
+        /// Which.
+        node: NodeName,
+    },
+    /// Nothing: somebody did something outside of the job that concerns it, which its history tells.
+    Note {
+        /// A sentence.
+        text: String,
+    },
 }
 
 /// What the cluster shows of one attempt now. A level, not an event: it may be given any number of times.
@@ -288,6 +298,11 @@ pub enum Input {
         /// Which replica; none means the cluster itself.
         replica: Option<ReplicaName>,
     },
+    /// The nodes of the cluster that are kept out for every job now. The next attempt keeps off them; one that was ordered stays as it is.
+    KeptOut {
+        /// All of them.
+        nodes: BTreeSet<NodeName>,
+    },
     /// News from a replica. A sequence number that was taken already changes nothing.
     Report {
         /// Which attempt.
@@ -330,6 +345,9 @@ pub struct Plan {
     /// The only nodes it may run on, one replica on each; empty: any. A group of a diagnosis has them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub only: BTreeSet<NodeName>,
+    /// Those of them that only a quarantine keeps it off. A cluster that knows when one ends lets the attempt on that node.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub quarantined: BTreeSet<NodeName>,
 }
 
 /// What follows from one input.
@@ -363,6 +381,9 @@ pub struct Chain {
     /// Attempts in a row that ended without a step beyond what had been reached before.
     fruitless: u32,
     avoided: Avoided,
+    /// Nodes that are kept out for every job, as was last told.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    kept_out: BTreeSet<NodeName>,
     history: History,
     meter: Meter,
     /// Since when the cluster has not been heard.
@@ -391,13 +412,29 @@ enum Course {
 impl Chain {
     /// The chain of a new job: its first attempt is ordered at once.
     pub fn start(job_id: JobId, spec: JobSpec, now: Time) -> Step {
-        Self::start_on(job_id, spec, BTreeSet::new(), now)
+        Self::start_beside(job_id, spec, BTreeSet::new(), now)
     }
 
-    /// The same on exactly these nodes, one replica on each: a group of a diagnosis.
+    /// The same where nodes of its cluster are kept out for every job.
+    pub fn start_beside(job_id: JobId, spec: JobSpec, kept_out: BTreeSet<NodeName>, now: Time) -> Step {
+        Self::start_where(job_id, spec, kept_out, BTreeSet::new(), now)
+    }
+
+    /// The same on exactly these nodes, one replica on each, whatever is held against them: a group of a diagnosis.
     pub fn start_on(job_id: JobId, spec: JobSpec, only: BTreeSet<NodeName>, now: Time) -> Step {
+        Self::start_where(job_id, spec, BTreeSet::new(), only, now)
+    }
+
+    fn start_where(
+        job_id: JobId,
+        spec: JobSpec,
+        kept_out: BTreeSet<NodeName>,
+        only: BTreeSet<NodeName>,
+        now: Time,
+    ) -> Step {
         let history = History::default();
-        let order = Attempt::order(&job_id, &spec, 1, AttemptCause::Initial, BTreeSet::new(), &history, now);
+        let off = (BTreeSet::new(), &kept_out);
+        let order = Attempt::order(&job_id, &spec, 1, AttemptCause::Initial, off, &history, now);
         let attempt = Attempt { only, ..order };
         let chain = Self {
             version: Version,
@@ -413,6 +450,7 @@ impl Chain {
             in_place_total: 0,
             fruitless: 0,
             avoided: Avoided::default(),
+            kept_out,
             history,
             meter: Meter::default(),
             cluster_silent: None,
@@ -485,6 +523,21 @@ impl Chain {
         desired::of(self, task, replica, rendezvous)
     }
 
+    /// Whether time alone may order an attempt: before such a step the chain has to be told which nodes are kept out.
+    pub fn may_order(&self) -> bool {
+        matches!(self.course, Course::Next { .. })
+    }
+
+    /// The nodes that are kept out for every job, as it was last told.
+    pub fn kept_out(&self) -> &BTreeSet<NodeName> {
+        &self.kept_out
+    }
+
+    /// Nodes it keeps off for reasons of its own, the next attempt's.
+    pub fn own_avoided(&self) -> BTreeSet<NodeName> {
+        self.avoided.nodes()
+    }
+
     /// Which launch needs a rendezvous port now.
     pub fn launch_number(&self) -> u32 {
         self.attempt.launch.number
@@ -506,6 +559,7 @@ impl Chain {
             in_place_total,
             fruitless,
             avoided,
+            kept_out,
             history,
             // What the meter counts follows from the time and the rest.
             meter: _,
@@ -524,6 +578,7 @@ impl Chain {
             && *in_place_total == other.in_place_total
             && *fruitless == other.fruitless
             && *avoided == other.avoided
+            && *kept_out == other.kept_out
             && *history == other.history
             && *past == other.past
             && *job_id == other.job_id
@@ -539,6 +594,7 @@ impl Chain {
                 .then(|| TaskId::of_attempt(&self.spec.name, &self.job_id, number - 1)),
             avoid: self.attempt.avoid.clone(),
             only: self.attempt.only.clone(),
+            quarantined: self.attempt.quarantined.clone(),
         }
     }
 }
@@ -559,6 +615,7 @@ pub fn advance(chain: &Chain, input: &Input, now: Time) -> Step {
             turn.take_silence(task_id, replica.as_ref(), Some(*since));
         }
         Input::Heard { task_id, replica } => turn.take_silence(task_id, replica.as_ref(), None),
+        Input::KeptOut { nodes } => turn.chain.kept_out.clone_from(nodes),
         Input::Report { task_id, replica, report } => turn.take_report(task_id, replica, report),
     }
     turn.settle();

@@ -4,7 +4,7 @@ use super::{
     Course, Intent, Request,
     attempt::{Presence, Stage},
     saving::Then,
-    turn::Turn,
+    turn::{Turn, bounded},
 };
 use crate::{
     ids::NodeName,
@@ -25,6 +25,13 @@ impl Turn {
                 }
             }
             Request::Diagnosed { run_id, text, suspects } => self.diagnosed(run_id, text, suspects, by),
+            Request::Readmit { node } => {
+                if self.chain.avoided.remove(node) {
+                    let text = format!("{node} was released; the next attempts keep off it no more.");
+                    self.event(EventKind::Node, by, &text);
+                }
+            }
+            Request::Note { text } => self.event(EventKind::Node, by, &bounded(text)),
         }
     }
 

@@ -216,7 +216,8 @@ fn where_to_look(spec: &JobSpec) -> &'static str {
 /// The next time at which something happens without news.
 pub(super) fn wake_at(chain: &Chain) -> Option<Time> {
     let attempt = &chain.attempt;
-    let mut due: Vec<Option<Time>> = vec![start_due(chain), hindered_due(chain), saving::due(attempt), checks::due(chain)];
+    let mut due: Vec<Option<Time>> =
+        vec![start_due(chain), hindered_due(chain), saving::due(attempt), checks::due(chain)];
     if let Stage::Failing(gathering) = &attempt.stage {
         due.push(gathering.last_words_until);
         let judged = gathering.judged.is_some();

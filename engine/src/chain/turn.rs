@@ -47,7 +47,8 @@ impl Turn {
         let mut turn = Self::new(&chain, chain.at);
         turn.touch_attempt();
         turn.effects.push(Effect::Create(turn.chain.plan()));
-        turn.tell(EventReason::AttemptSubmitted, "holdfast", "Attempt 1 was submitted.");
+        let text = format!("Attempt 1 was submitted.{}", turn.keeping_off());
+        turn.tell(EventReason::AttemptSubmitted, "holdfast", &text);
         turn.finish(&chain)
     }
 
@@ -155,7 +156,7 @@ impl Turn {
             &chain.spec,
             number,
             cause,
-            chain.avoided.nodes(),
+            (chain.avoided.nodes(), &chain.kept_out),
             &chain.history,
             self.now,
         );
@@ -180,13 +181,28 @@ impl Turn {
             (AttemptCause::Preemption, _) => " after a preemption; that is not charged".to_owned(),
             (AttemptCause::Manual, _) => " by hand; that is not charged".to_owned(),
         };
-        let kept_off: Vec<_> = self.chain.attempt.avoid.iter().map(|node| node.as_str()).collect();
-        let avoiding = match kept_off.as_slice() {
-            [] => String::new(),
-            nodes => format!(" It keeps off {}.", words::list(nodes)),
-        };
+        let avoiding = self.keeping_off();
         let text = format!("Attempt {number} was submitted{why}.{avoiding}");
         self.tell(EventReason::AttemptSubmitted, "holdfast", &text);
+    }
+
+    /// Which nodes the newest attempt keeps off, as a sentence.
+    fn keeping_off(&self) -> String {
+        let attempt = &self.chain.attempt;
+        let own: Vec<_> = attempt.avoid.difference(&attempt.quarantined).map(|node| node.as_str()).collect();
+        let out: Vec<_> = attempt.quarantined.iter().map(|node| node.as_str()).collect();
+        match (own.as_slice(), out.as_slice()) {
+            ([], []) => String::new(),
+            (own, []) => format!(" It keeps off {}.", words::list(own)),
+            ([], out) => format!(" It keeps off {}, quarantined for every job.", words::list(out)),
+            (own, out) => {
+                format!(
+                    " It keeps off {}, and off {}, quarantined for every job.",
+                    words::list(own),
+                    words::list(out)
+                )
+            }
+        }
     }
 
     /// Orders the removal of the attempt, or its forced removal where that was not ordered yet.

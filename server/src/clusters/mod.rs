@@ -3,7 +3,7 @@
 pub mod kubernetes;
 pub mod local;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use engine::{
@@ -100,6 +100,10 @@ pub trait Cluster: Send + Sync {
     async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {
         Ok(Vec::new())
     }
+
+    /// The nodes that are kept out for every job now. A cluster that places attempts by itself keeps those that wait off them, and lets
+    /// them on a node that was let in again; elsewhere an attempt keeps off what it was made to.
+    async fn keep_out(&self, _nodes: &BTreeSet<NodeName>) {}
 
     /// Removes logs and checkpoints of a job, which has no attempt left. A cluster that keeps none has nothing to do.
     async fn forget(&self, _job: &JobId, _spec: &JobSpec, _tasks: &[TaskId]) -> Result<(), ClusterError> {

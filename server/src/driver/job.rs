@@ -23,7 +23,7 @@ use crate::{
     store::{
         StoreError, Write, events,
         inbox::{self, Waiting},
-        jobs,
+        jobs, wards,
     },
 };
 
@@ -383,9 +383,11 @@ impl Job {
             .iter()
             .map(|waiting| Input::Request { request: waiting.request.clone(), by: waiting.by.clone() })
             .collect();
+        let kept_out = self.kept_out(!asked.is_empty()).await.map_err(|source| self.failed(source))?;
         for _ in 0..OVERTAKEN {
             // A person's stop wins over a recovery that the same step would begin.
-            let draft = Draft::of(&self.chain(), returned.iter().chain(&asked).chain(inputs), now);
+            let draft =
+                Draft::of(&self.chain(), returned.iter().chain(&kept_out).chain(&asked).chain(inputs), now);
             if draft.is_empty() && requests.is_empty() {
                 return Ok(());
             }
@@ -411,6 +413,17 @@ impl Job {
         }
         self.returned = returned.is_some();
         Err(DriverError::NotTaken { job_id: self.job_id.clone() })
+    }
+
+    /// Which nodes are kept out for every job, where this step may order an attempt and that is news to the chain.
+    async fn kept_out(&self, asked: bool) -> Result<Option<Input>, StoreError> {
+        let chain = self.chain();
+        if !asked && !chain.may_order() {
+            return Ok(None);
+        }
+        let mut conn = self.shared.store.read().await?;
+        let nodes = wards::quarantined(&mut conn, &chain.spec().cluster).await?;
+        Ok((nodes != *chain.kept_out()).then_some(Input::KeptOut { nodes }))
     }
 
     async fn requests(&mut self) -> Result<Vec<Waiting>, StoreError> {

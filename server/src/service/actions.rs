@@ -18,6 +18,7 @@ use crate::{
     store::{
         self, inbox, incidents, jobs,
         steps::{self, Head, Kept, Origin},
+        wards,
     },
 };
 
@@ -59,7 +60,10 @@ impl Service {
                 |one: Finding| FieldError::new(one.field.unwrap_or("kubernetes".to_owned()), one.text);
             return Err(AppError::Invalid { errors: never.into_iter().map(error).collect() });
         }
-        let step = Chain::start(id.clone(), spec, now);
+        let mut conn = self.store.read().await.map_err(failed)?;
+        let kept_out = wards::quarantined(&mut conn, &spec.cluster).await.map_err(failed)?;
+        drop(conn);
+        let step = Chain::start_beside(id.clone(), spec, kept_out, now);
         let head = Head::of(&step.chain, now);
         let kept = Kept { chain: &step.chain, head: &head, records: &step.records, now };
         let mut tx = self.store.write().await.map_err(failed)?;

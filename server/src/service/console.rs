@@ -2,14 +2,14 @@
 
 use app::{
     console::{
-        Caller, ChainPage, ChainView, ClusterNodes, Console, DiagnosisDetail, DiagnosisDraft, DiagnosisPlan,
-        DiagnosisView, EventsPage, EventsQuery, JobView, JobsPage, JobsQuery, LogPage, LogQuery,
-        MetricsQuery, MetricsView,
+        Caller, CapView, ChainPage, ChainView, ClusterNodes, Console, DiagnosisDetail, DiagnosisDraft,
+        DiagnosisPlan, DiagnosisView, EventsPage, EventsQuery, JobView, JobsPage, JobsQuery, LogPage,
+        LogQuery, MetricsQuery, MetricsView, NodePage, QuarantineOrder,
     },
     error::AppError,
 };
 use engine::{
-    ids::{IncidentId, JobId, TaskId},
+    ids::{IncidentId, JobId, NodeName, TaskId},
     job::{Finding, JobDraft, Site},
     time::Time,
 };
@@ -118,6 +118,37 @@ impl Console for Service {
 
     async fn stop_diagnosis(&self, caller: &Caller, run_id: &str) -> Result<(), AppError> {
         self.stop_run(caller, run_id).await
+    }
+
+    async fn node(
+        &self,
+        caller: &Caller,
+        cluster: Option<&str>,
+        name: &NodeName,
+    ) -> Result<NodePage, AppError> {
+        self.view_node(caller, cluster, name).await
+    }
+
+    async fn quarantine(
+        &self,
+        caller: &Caller,
+        name: &NodeName,
+        order: &QuarantineOrder,
+    ) -> Result<(), AppError> {
+        self.quarantine_node(caller, name, order).await
+    }
+
+    async fn release_node(
+        &self,
+        caller: &Caller,
+        cluster: Option<&str>,
+        name: &NodeName,
+    ) -> Result<(), AppError> {
+        self.let_in(caller, cluster, name).await
+    }
+
+    async fn reset_cap(&self, caller: &Caller, cluster: Option<&str>) -> Result<CapView, AppError> {
+        self.reset_node_cap(caller, cluster).await
     }
 
     async fn site(&self, caller: &Caller) -> Result<Site, AppError> {

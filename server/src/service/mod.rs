@@ -13,6 +13,7 @@ mod jobs;
 mod logs;
 mod metrics;
 mod nodes;
+mod quarantine;
 pub mod stacks;
 pub mod tasks;
 

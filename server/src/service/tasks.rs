@@ -81,6 +81,7 @@ impl Service {
             previous_task_id: before.map(|before| TaskId::of_attempt(&spec.name, &job_id, before)),
             avoid: record.avoided_nodes.into_iter().collect(),
             only: BTreeSet::new(),
+            quarantined: record.quarantined_nodes.into_iter().collect(),
         };
         let order = Order { job_id, spec: spec.clone(), plan, tokens: BTreeMap::new() };
         let cluster = self.clusters.get(name).ok_or_else(|| AppError::Conflict {

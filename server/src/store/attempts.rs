@@ -34,8 +34,10 @@ pub async fn keep(
     .execute(&mut *conn)
     .await
     .doing("writing an attempt")?;
-    let avoided = if attempt.state.is_terminal() { &[][..] } else { &attempt.avoided_nodes };
-    super::nodes::keep_avoided(conn, job_id, &attempt.task_id, avoided).await
+    // What is quarantined is nothing that this job holds against a node.
+    let own = attempt.avoided_nodes.iter().filter(|node| !attempt.quarantined_nodes.contains(node));
+    let avoided: Vec<_> = own.filter(|_| !attempt.state.is_terminal()).cloned().collect();
+    super::nodes::keep_avoided(conn, job_id, &attempt.task_id, &avoided).await
 }
 
 /// One attempt and its job.

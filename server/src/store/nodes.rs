@@ -1,21 +1,35 @@
 //! What is held against nodes: strikes, and jobs that keep off them.
 
-use app::console::{NodeJob, StrikeView};
+use std::collections::BTreeSet;
+
+use app::console::NodeJob;
 use engine::{
     ids::{JobId, NodeName, TaskId},
+    nodes::forecast::Need,
     record::StrikeRecord,
 };
 use sqlx::AnyConnection;
 
 use super::{
     StoreError,
-    sql::{Doing, from_doc, from_word, get, to_doc},
+    sql::{Doing, from_doc, from_word, get, number, to_doc},
 };
 
 /// Most strikes of one node in one answer.
 pub const STRIKES_LIMIT: i64 = 100;
 /// Most pairs of a node and a job that keeps off it in one answer.
 pub const AVOIDED_LIMIT: i64 = 2_000;
+
+/// A strike with the job it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptStrike {
+    /// The strike.
+    pub strike: StrikeRecord,
+    /// The job.
+    pub job_id: JobId,
+    /// Its name.
+    pub job_name: String,
+}
 
 /// Keeps a strike. An incident gives a node one strike, however often it is written.
 ///
@@ -49,7 +63,7 @@ pub async fn strikes(
     conn: &mut AnyConnection,
     cluster: &str,
     node: &NodeName,
-) -> Result<Vec<StrikeView>, StoreError> {
+) -> Result<Vec<KeptStrike>, StoreError> {
     let rows = sqlx::query(
         "SELECT strike.incident_id, strike.job_id, strike.doc, job.name FROM strike JOIN job ON job.job_id = strike.job_id
          WHERE strike.node = $1 AND job.cluster IN ($3, '') ORDER BY strike.at DESC, strike.incident_id DESC LIMIT $2",
@@ -62,7 +76,7 @@ pub async fn strikes(
     .doing("reading strikes")?;
     rows.iter()
         .map(|row| {
-            Ok(StrikeView {
+            Ok(KeptStrike {
                 strike: from_doc("strike of incident", get::<&str>(row, "incident_id")?, get(row, "doc")?)?,
                 job_id: from_word("job id", get(row, "job_id")?)?,
                 job_name: get(row, "name")?,
@@ -123,4 +137,37 @@ pub(super) async fn keep_avoided(
             .doing("writing an avoided node")?;
     }
     Ok(())
+}
+
+/// Most jobs of a cluster that a forecast looks at, the newest.
+pub const NEEDS_LIMIT: i64 = 1_000;
+
+/// What the jobs of a cluster that are not over need to start again, as far as slots go: one for each accelerator, at least one. What they
+/// keep off themselves is not in it.
+///
+/// # Errors
+/// The database failed.
+pub async fn needs(conn: &mut AnyConnection, cluster: &str) -> Result<Vec<Need>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT job_id, name, replicas, accelerators_per_replica, state FROM job
+         WHERE live = 1 AND cluster IN ($1, '') AND state IN ('queued', 'starting', 'running', 'recovering')
+         ORDER BY created_at DESC, job_id LIMIT $2",
+    )
+    .bind(cluster.to_owned())
+    .bind(NEEDS_LIMIT)
+    .fetch_all(conn)
+    .await
+    .doing("reading what jobs need")?;
+    rows.iter()
+        .map(|row| {
+            Ok(Need {
+                job_id: from_word("job id", get(row, "job_id")?)?,
+                name: get(row, "name")?,
+                replicas: number(get(row, "replicas")?),
+                slots: number(get(row, "accelerators_per_replica")?).max(1),
+                avoid: BTreeSet::new(),
+                waits: get::<&str>(row, "state")? == "queued",
+            })
+        })
+        .collect()
 }

@@ -1,6 +1,8 @@
 //! Plain form posts: what a page does without script. Each answers 303 to the page that shows its effect, or shows the page
 //! it came from again with what is wrong.
 
+mod nodes;
+
 use app::{
     console::{Console, DiagnosisDraft},
     error::AppError,
@@ -43,6 +45,7 @@ pub fn router() -> Router<WebState> {
         .route("/jobs/{job_id}/diagnose", post(diagnose))
         .route("/diagnose/{run_id}/stop", post(stop_diagnosis))
         .route("/incidents/{id}/feedback", post(feedback))
+        .merge(nodes::router())
         .route(paths::LOGIN, post(login))
         .route(paths::LOGOUT, post(logout))
         .route(paths::THEME, post(prefer))

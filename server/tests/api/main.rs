@@ -9,6 +9,7 @@ mod forms;
 mod import;
 mod jobs;
 mod logs;
+mod nodes;
 mod requests;
 mod stacks;
 mod streams;

@@ -167,6 +167,7 @@ pub fn attempt(n: u32, number: u32) -> AttemptRecord {
         ended_at: None,
         nodes: Vec::new(),
         avoided_nodes: Vec::new(),
+        quarantined_nodes: Vec::new(),
         in_place_restarts: 0,
         hang_restarts: 0,
         queue: None,

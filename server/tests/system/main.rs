@@ -13,6 +13,7 @@ mod crashes;
 mod ddp;
 mod diagnose;
 mod hangs;
+mod nodes;
 mod recovery;
 mod saving;
 mod stopping;

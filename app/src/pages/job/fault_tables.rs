@@ -174,7 +174,7 @@ pub fn Excluded(
             view! {
                 <tr>
                     <th scope="row">
-                        <a href=paths::node(&node.node)>{node.node.to_string()}</a>
+                        <a href=paths::node(None, &node.node)>{node.node.to_string()}</a>
                     </th>
                     <td>
                         <a href=format!("#{}", node.incident) rel="external">{words}</a>

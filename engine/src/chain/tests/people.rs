@@ -1,7 +1,7 @@
 use crate::{
     chain::{testing::*, *},
     failure::FailureType::{AppError, HwNode},
-    record::{Action, AttemptResult, Substate},
+    record::{Action, AttemptResult, EventKind, Substate},
     sync::ReportBody,
 };
 
@@ -201,4 +201,45 @@ fn suspects_of_a_diagnosis_are_kept_off_from_the_next_attempt_on_and_the_history
         })
         .collect();
     assert_eq!(avoided.last(), Some(&BTreeSet::from([node(2)])), "{:?}", world.effects);
+}
+
+#[test]
+fn a_quarantined_node_is_kept_off_by_what_is_ordered_next_and_never_by_what_runs() {
+    let out =
+        |names: &[&str]| names.iter().map(|name| NodeName::new(*name).unwrap()).collect::<BTreeSet<_>>();
+    let step = Chain::start_beside(JobId::new("jabcdefghij2").unwrap(), spec(2), out(&["n9"]), Time(0));
+    let Effect::Create(plan) = &step.effects[0] else { panic!("{:?}", step.effects) };
+    assert_eq!((&plan.avoid, &plan.quarantined), (&out(&["n9"]), &out(&["n9"])));
+    assert!(!step.chain.may_order(), "its attempt is ordered");
+    let told = step.records.iter().any(
+        |record| matches!(record, Record::Event(event) if event.text.ends_with("It keeps off n9, quarantined for every job.")),
+    );
+    assert!(told, "{:?}", step.records);
+
+    let later = advance(&step.chain, &Input::KeptOut { nodes: out(&["n1", "n9"]) }, Time(0)).chain;
+    assert_eq!(later.pending_effects(), step.effects, "an attempt that was ordered stays as it is");
+    let stored: Chain = serde_json::from_str(&serde_json::to_string(&later).unwrap()).unwrap();
+    assert!(!stored.is_same_but_for_time(&step.chain) && stored == later);
+}
+
+#[test]
+fn a_node_that_a_person_released_is_kept_off_no_more() {
+    let mut world = World::new(spec(1));
+    let node = NodeName::new("n2").unwrap();
+    world.chain.avoided.add(std::slice::from_ref(&node));
+    world.ask(Request::Readmit { node: node.clone() });
+    assert!(world.chain.own_avoided().is_empty());
+    let told = world.records.len();
+    world.ask(Request::Readmit { node });
+    assert_eq!(world.records.len(), told, "asked again it says nothing");
+}
+
+#[test]
+fn a_note_is_an_entry_of_the_history_and_nothing_else() {
+    let mut world = World::new(spec(1));
+    let before = world.chain.clone();
+    world.ask(Request::Note { text: "n1 was quarantined.".to_owned() });
+    assert!(before.is_same_but_for_time(&world.chain));
+    let Some(Record::Event(event)) = world.records.last() else { panic!("{:?}", world.records) };
+    assert_eq!((event.kind, event.text.as_str()), (EventKind::Node, "n1 was quarantined."));
 }

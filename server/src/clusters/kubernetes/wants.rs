@@ -101,8 +101,14 @@ pub(super) fn of(spec: &JobSpec, settings: &KubernetesSettings) -> Result<Wants,
     let job_id = JobId::new("jaaaaaaaaaaa").map_err(|why| unread(why.to_string()))?;
     let task_id = TaskId::of_attempt(&spec.name, &job_id, 1);
     let own_secret = names::secret_of(&task_id);
-    let plan =
-        Plan { task_id, number: 1, previous_task_id: None, avoid: BTreeSet::new(), only: BTreeSet::new() };
+    let plan = Plan {
+        task_id,
+        number: 1,
+        previous_task_id: None,
+        avoid: BTreeSet::new(),
+        quarantined: BTreeSet::new(),
+        only: BTreeSet::new(),
+    };
     let order = Order { job_id, spec: spec.clone(), plan, tokens: BTreeMap::new() };
     let made = manifest::of(&order, settings).map_err(never)?;
     let mut reader = Reader { spec, named: Vec::new(), secrets: BTreeSet::new(), images: BTreeSet::new() };

@@ -24,7 +24,7 @@ mod replica;
 mod start;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -126,6 +126,8 @@ struct State {
     attempts: BTreeMap<TaskId, Entry>,
     /// The next place in the queue.
     next_ordinal: u64,
+    /// Nodes that are kept out for every job; none until that was told, and then each attempt keeps off what it was made to.
+    kept_out: Option<BTreeSet<NodeName>>,
     /// An attempt was placed and that could not be written down: it is placed again at the next look.
     unwritten: bool,
 }
@@ -316,6 +318,17 @@ impl Cluster for Arc<LocalCluster> {
             (replica.clone(), ReplicaObservation { node: Some(node.clone()), status })
         });
         Ok(Observation::Placed { replicas: replicas.collect() })
+    }
+
+    async fn keep_out(&self, nodes: &BTreeSet<NodeName>) {
+        let mut state = self.state.lock().await;
+        if state.kept_out.as_ref() != Some(nodes) {
+            state.kept_out = Some(nodes.clone());
+            drop(state);
+            // In a task of its own, as a creation is.
+            let cluster = Arc::clone(self);
+            self.tasks.spawn(async move { cluster.begin(cluster.state.lock().await, Vec::new()).await });
+        }
     }
 
     async fn nodes(&self) -> Result<Vec<Node>, ClusterError> {

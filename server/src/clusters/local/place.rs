@@ -27,12 +27,20 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn of(spec: &JobSpec, plan: &Plan) -> Self {
+    /// What an attempt needs while `kept_out` are kept out for every job; none: that is not known now, so its own plan counts.
+    pub(super) fn of(spec: &JobSpec, plan: &Plan, kept_out: Option<&BTreeSet<NodeName>>) -> Self {
+        let own = plan.avoid.difference(&plan.quarantined);
+        let avoid = match kept_out {
+            // Bound to its nodes it goes there, whatever is held against them: to test them.
+            _ if !plan.only.is_empty() => BTreeSet::new(),
+            None => plan.avoid.clone(),
+            Some(kept_out) => own.chain(kept_out).cloned().collect(),
+        };
         Self {
             replicas: (0..spec.replicas).map(|index| ReplicaName::of_index(spec.kind, index)).collect(),
             slots: slots_of(spec),
-            avoid: plan.avoid.clone(),
             only: plan.only.clone(),
+            avoid,
         }
     }
 }
@@ -257,6 +265,33 @@ mod tests {
         );
         assert_eq!(slots.why(&only(&["node-9"]), 1).reason, QueueReason::Unschedulable);
         assert_eq!(placed(&mut slots, &only(&["node-1"])).unwrap(), ["node-1"]);
+    }
+
+    #[test]
+    fn an_attempt_that_waits_follows_what_is_quarantined_now_and_never_its_own_suspects() {
+        let names =
+            |names: &[&str]| names.iter().map(|n| NodeName::new(*n).unwrap()).collect::<BTreeSet<_>>();
+        let draft = engine::job::JobDraft {
+            name: "demo".to_owned(),
+            command: vec!["true".to_owned()],
+            ..engine::job::JobDraft::default()
+        };
+        let spec = draft.validate(&engine::job::Site::default()).unwrap();
+        let plan = Plan {
+            task_id: engine::ids::TaskId::new("demo-jabcdefghij2-1").unwrap(),
+            number: 1,
+            previous_task_id: None,
+            avoid: names(&["node-1", "node-2"]),
+            quarantined: names(&["node-2"]),
+            only: BTreeSet::new(),
+        };
+        for (case, now, want) in [
+            ("not told yet", None, names(&["node-1", "node-2"])),
+            ("released", Some(names(&[])), names(&["node-1"])),
+            ("another one", Some(names(&["node-3"])), names(&["node-1", "node-3"])),
+        ] {
+            assert_eq!(Wanted::of(&spec, &plan, now.as_ref()).avoid, want, "{case}");
+        }
     }
 
     #[test]

@@ -36,6 +36,7 @@ impl LocalCluster {
     /// Gives slots to attempts in the order of the queue and writes that down; their replicas are started afterwards.
     async fn place_waiting(&self, state: &mut State) -> Vec<TaskId> {
         let mut slots = self.free_slots(state);
+        let kept_out = state.kept_out.clone();
         state.unwritten = false;
         let mut order: Vec<_> = state
             .attempts
@@ -50,7 +51,8 @@ impl LocalCluster {
         for (_, task) in order {
             let Some(entry) = state.attempts.get_mut(&task) else { continue };
             position += 1;
-            let wanted = place::Wanted::of(&entry.attempt.order.spec, &entry.attempt.order.plan);
+            let order = &entry.attempt.order;
+            let wanted = place::Wanted::of(&order.spec, &order.plan, kept_out.as_ref());
             let placement = if blocked { None } else { slots.place(&wanted) };
             let waited_for = entry.attempt.queue.clone();
             match placement {

@@ -73,7 +73,14 @@ fn order(job: &str, replicas: u32, avoid: &[&str]) -> Order {
     Order {
         job_id,
         spec,
-        plan: Plan { task_id, number: 1, previous_task_id: None, avoid, only: [].into() },
+        plan: Plan {
+            task_id,
+            number: 1,
+            previous_task_id: None,
+            avoid,
+            quarantined: BTreeSet::new(),
+            only: BTreeSet::new(),
+        },
         tokens,
     }
 }

@@ -71,7 +71,14 @@ pub(super) fn order(spec: JobSpec) -> Order {
     Order {
         job_id: JobId::new("jabcdefghij2").unwrap(),
         spec,
-        plan: Plan { task_id: task(), number: 1, previous_task_id: None, avoid: [].into(), only: [].into() },
+        plan: Plan {
+            task_id: task(),
+            number: 1,
+            previous_task_id: None,
+            avoid: [].into(),
+            quarantined: [].into(),
+            only: [].into(),
+        },
         tokens,
     }
 }

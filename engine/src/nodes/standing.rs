@@ -1,0 +1,347 @@
+//! What is held against the nodes of a cluster: strikes, quarantine, the time on trial after it, and the cap on how many are out.
+//!
+//! [`review`] is a function of what is kept and the time: whoever asks again gets nothing more, so it may be asked by several servers,
+//! after a crash, and as often as anybody likes.
+//!
+//! Choices:
+//! - A strike counts until it is too old, its node was released since, or its job struck many nodes within seconds: that is the job's
+//!   fault, not theirs (R33).
+//! - A quarantine that ends by its time leaves the node on trial: no health check has passed, so the first strike puts it out
+//!   again. After [`LIMIT_OF_ROUNDS`] quarantines in a row it stays out until a person releases it.
+//! - The cap stops what happens by itself, never a person and never a release. Once it had to stop something it stays latched until a
+//!   person resets it, since so many suspects are more likely one cause that is none of theirs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ids::{IncidentId, JobId, NodeName},
+    time::Time,
+    words,
+};
+
+/// Quarantines in a row, without a quiet trial or a person's release between them, after which a node stays out until a person acts.
+pub const LIMIT_OF_ROUNDS: u32 = 3;
+/// Nodes that a job must strike within [`CORRELATED_SECONDS`] for its strikes to count against none of them.
+pub const CORRELATED_NODES: usize = 3;
+/// How close in time those strikes are, seconds: the gathering window of an incident, a restart in place, and the next one.
+pub const CORRELATED_SECONDS: u64 = 30;
+/// Characters of a person's reason.
+pub const REASON_CHARS: usize = 300;
+
+/// When nodes are put out, and how many: a setting of the site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NodeRules {
+    /// Strikes that count before a node is quarantined; at least 1.
+    pub strikes: u32,
+    /// For how long a strike counts, seconds; also how long a trial lasts.
+    pub strike_seconds: u64,
+    /// How long a quarantine that began by itself lasts, seconds.
+    pub quarantine_seconds: u64,
+    /// Share of a cluster's nodes that may be out at once by themselves, percent; at least one node, never more than half.
+    pub cap_percent: u32,
+}
+
+impl Default for NodeRules {
+    fn default() -> Self {
+        Self { strikes: 3, strike_seconds: 7 * 86_400, quarantine_seconds: 86_400, cap_percent: 25 }
+    }
+}
+
+impl NodeRules {
+    /// Nodes of a cluster of `total` that may be out at once.
+    pub fn cap(&self, total: u32) -> u32 {
+        let share = u64::from(total) * u64::from(self.cap_percent) / 100;
+        u32::try_from(share).unwrap_or(u32::MAX).max(1).min(total / 2)
+    }
+}
+
+/// How a node stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// Nothing counts against it.
+    Ready,
+    /// Something does, or a job keeps off it.
+    Suspected,
+    /// Its quarantine ended by its time and no check has passed: the next strike puts it out again.
+    OnTrial,
+    /// Every new attempt keeps off it.
+    Quarantined,
+}
+
+/// Why a node is out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Quarantine {
+    /// Since when.
+    pub since: Time,
+    /// Until when; none: until a person releases it.
+    pub until: Option<Time>,
+    /// Who: `holdfast`, or a person's name.
+    pub by: String,
+    /// Why, a sentence.
+    pub reason: String,
+}
+
+/// What is kept of a node. The strikes themselves are kept with their incidents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Strikes before this do not count.
+    pub counts_from: Option<Time>,
+    /// It is out.
+    pub quarantine: Option<Quarantine>,
+    /// It is on trial since then.
+    pub trial_since: Option<Time>,
+    /// Quarantines in a row that began by themselves.
+    pub rounds: u32,
+}
+
+impl NodeRecord {
+    /// A person puts it out. Beyond [`REASON_CHARS`] the reason is cut.
+    pub fn quarantine(&mut self, by: &str, reason: &str, until: Option<Time>, now: Time) {
+        let reason = reason.chars().take(REASON_CHARS).collect();
+        let since = self.quarantine.as_ref().map_or(now, |before| before.since);
+        self.quarantine = Some(Quarantine { since, until, by: by.to_owned(), reason });
+        self.trial_since = None;
+    }
+
+    /// A person lets it in again: what was held against it so far counts no more.
+    pub fn release(&mut self, now: Time) {
+        *self = Self { counts_from: Some(now), ..Self::default() };
+    }
+}
+
+/// A strike as far as the count goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The node.
+    pub node: NodeName,
+    /// The job whose incident gave it.
+    pub job: JobId,
+    /// The incident.
+    pub incident: IncidentId,
+    /// When.
+    pub at: Time,
+}
+
+/// Why a strike does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Uncounted {
+    /// It is too old.
+    Expired,
+    /// The node was released, or its quarantine ended, since.
+    Released,
+    /// Its job struck many nodes within seconds.
+    Correlated,
+}
+
+/// Whether a strike counts, seen among all that its cluster's nodes have.
+pub fn uncounted(
+    rules: &NodeRules,
+    record: &NodeRecord,
+    mark: &Mark,
+    all: &[Mark],
+    now: Time,
+) -> Option<Uncounted> {
+    if now >= mark.at.plus_seconds(rules.strike_seconds) {
+        Some(Uncounted::Expired)
+    } else if record.counts_from.is_some_and(|from| mark.at < from) {
+        Some(Uncounted::Released)
+    } else if is_correlated(mark, all) {
+        Some(Uncounted::Correlated)
+    } else {
+        None
+    }
+}
+
+/// The job struck at least [`CORRELATED_NODES`] nodes within [`CORRELATED_SECONDS`] of this strike.
+fn is_correlated(mark: &Mark, all: &[Mark]) -> bool {
+    let apart = |a: Time, b: Time| a.seconds_since(b).max(b.seconds_since(a));
+    let near = |other: &&Mark| other.job == mark.job && apart(other.at, mark.at) <= CORRELATED_SECONDS as f64;
+    let nodes: BTreeSet<_> = all.iter().filter(near).map(|other| &other.node).collect();
+    nodes.len() >= CORRELATED_NODES
+}
+
+/// The cap of a cluster: when a person last reset it, and what it had to stop since.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Cap {
+    /// Nodes that were out already then do not count: the person has seen them.
+    pub reset_at: Option<Time>,
+    /// What it stopped; until a person resets it nothing is put out by itself.
+    pub tripped: Option<Trip>,
+}
+
+/// The cap had to stop a quarantine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Trip {
+    /// When.
+    pub at: Time,
+    /// Of which node.
+    pub node: NodeName,
+    /// A sentence.
+    pub text: String,
+}
+
+/// The nodes of one cluster as they are kept.
+#[derive(Clone, Debug, Default)]
+pub struct Ward {
+    /// How many nodes the cluster has; none where that is not known now.
+    pub total: Option<u32>,
+    /// What is kept of nodes.
+    pub records: BTreeMap<NodeName, NodeRecord>,
+    /// Strikes of the time that counts.
+    pub marks: Vec<Mark>,
+    /// The cap.
+    pub cap: Cap,
+}
+
+/// Something that follows from what is kept and the time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A node stands otherwise.
+    Node {
+        /// Which.
+        node: NodeName,
+        /// How it stands now.
+        record: NodeRecord,
+        /// What happened, a sentence.
+        text: String,
+    },
+    /// The cap stopped a quarantine, for the first time since it was reset.
+    Tripped(Trip),
+}
+
+/// What has to change now. Nothing is put out by itself while the size of the cluster is not known.
+pub fn review(rules: &NodeRules, ward: &Ward, now: Time) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut records = ward.records.clone();
+    let mut tripped = ward.cap.tripped.is_some();
+    let nodes: BTreeSet<_> =
+        records.keys().cloned().chain(ward.marks.iter().map(|m| m.node.clone())).collect();
+    for node in nodes {
+        let mut record = records.get(&node).cloned().unwrap_or_default();
+        if let Some(text) = end(rules, &mut record, &node, now) {
+            records.insert(node.clone(), record.clone());
+            changes.push(Change::Node { node, record, text });
+            continue;
+        }
+        let count = counted(rules, &record, &node, &ward.marks, now);
+        let limit = if record.trial_since.is_some() { 1 } else { rules.strikes.max(1) };
+        if record.quarantine.is_some() || count < limit || tripped {
+            continue;
+        }
+        let Some(total) = ward.total else { continue };
+        if let Some(text) = over_cap(rules, &ward.cap, &records, total) {
+            tripped = true;
+            let text = format!(
+                "{node} has {} and is not quarantined: {text} Nothing more is quarantined by itself until a person resets the cap.",
+                words::count(count, "strike")
+            );
+            changes.push(Change::Tripped(Trip { at: now, node, text }));
+            continue;
+        }
+        let text = put_out(rules, &mut record, &node, count, now);
+        records.insert(node.clone(), record.clone());
+        changes.push(Change::Node { node, record, text });
+    }
+    changes
+}
+
+/// Strikes of a node that count.
+pub fn counted(rules: &NodeRules, record: &NodeRecord, node: &NodeName, all: &[Mark], now: Time) -> u32 {
+    let own = all.iter().filter(|mark| mark.node == *node);
+    let counts = own.filter(|mark| uncounted(rules, record, mark, all, now).is_none()).count();
+    u32::try_from(counts).unwrap_or(u32::MAX)
+}
+
+/// Ends a quarantine or a trial whose time is over.
+fn end(rules: &NodeRules, record: &mut NodeRecord, node: &NodeName, now: Time) -> Option<String> {
+    if record.quarantine.as_ref().is_some_and(|out| out.until.is_some_and(|until| until <= now)) {
+        record.quarantine = None;
+        record.trial_since = Some(now);
+        record.counts_from = Some(now);
+        return Some(format!(
+            "The quarantine of {node} is over. No check has passed, so it is on trial: the first strike within {} puts it out again.",
+            words::duration(rules.strike_seconds as f64)
+        ));
+    }
+    if record.trial_since.is_some_and(|since| since.plus_seconds(rules.strike_seconds) <= now) {
+        record.trial_since = None;
+        record.rounds = 0;
+        return Some(format!("{node} had no strike while it was on trial and is ready."));
+    }
+    None
+}
+
+fn put_out(rules: &NodeRules, record: &mut NodeRecord, node: &NodeName, count: u32, now: Time) -> String {
+    record.rounds = record.rounds.saturating_add(1);
+    let for_good = record.rounds >= LIMIT_OF_ROUNDS;
+    let until = (!for_good).then(|| now.plus_seconds(rules.quarantine_seconds));
+    let why = match record.trial_since.take() {
+        Some(_) => "a strike while it was on trial".to_owned(),
+        None => {
+            let span = words::duration(rules.strike_seconds as f64);
+            format!("{} within {span}", words::count(count, "strike"))
+        }
+    };
+    let ending = match until {
+        Some(_) => format!("for {}", words::duration(rules.quarantine_seconds as f64)),
+        None => format!("until a person releases it, as this is time {} in a row", record.rounds),
+    };
+    let reason = format!("{}{}", why[..1].to_uppercase(), &why[1..]);
+    record.quarantine = Some(Quarantine { since: now, until, by: "holdfast".to_owned(), reason });
+    format!("{node} is quarantined {ending}: {why}.")
+}
+
+/// Why the cap allows no further node to be put out, if it does not.
+fn over_cap(
+    rules: &NodeRules,
+    cap: &Cap,
+    records: &BTreeMap<NodeName, NodeRecord>,
+    total: u32,
+) -> Option<String> {
+    let (all, counted) = out_now(cap, records);
+    let allowed = rules.cap(total);
+    if all >= total / 2 {
+        return Some(format!(
+            "{all} of {} are out, and by themselves never more than half are.",
+            words::count(total, "node")
+        ));
+    }
+    (counted >= allowed).then(|| {
+        let since = if cap.reset_at.is_some() { " since the cap was last reset" } else { "" };
+        format!("{counted} of {} are out{since}, and the cap is {allowed}.", words::count(total, "node"))
+    })
+}
+
+/// Nodes that are out, and those of them that count for the cap.
+pub fn out_now(cap: &Cap, records: &BTreeMap<NodeName, NodeRecord>) -> (u32, u32) {
+    let out = || records.values().filter_map(|record| record.quarantine.as_ref());
+    let counts = out().filter(|out| cap.reset_at.is_none_or(|reset| out.since > reset)).count();
+    let whole = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    (whole(out().count()), whole(counts))
+}
+
+/// How a node stands, for pages.
+pub fn state(record: &NodeRecord, counted: u32, avoided: bool) -> NodeState {
+    if record.quarantine.is_some() {
+        NodeState::Quarantined
+    } else if record.trial_since.is_some() {
+        NodeState::OnTrial
+    } else if counted > 0 || avoided {
+        NodeState::Suspected
+    } else {
+        NodeState::Ready
+    }
+}
+
+#[cfg(test)]
+mod tests;

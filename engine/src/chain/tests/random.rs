@@ -36,7 +36,7 @@ fn random_spec(dice: &mut Dice) -> JobSpec {
         1 => basic(replicas, dice.roll(4) as u32),
         _ => full(replicas, dice.roll(4) as u32),
     };
-    spec.fault_tolerance.health_checks.enabled = dice.chance(50);
+    spec.fault_tolerance.health_checks.enabled = dice.chance(25);
     spec.processes_per_replica = 1 + dice.roll(2) as u32;
     spec.fault_tolerance.exit_checkpoint.enabled = dice.chance(50);
     spec.fault_tolerance.exit_checkpoint.max_wait_seconds = dice.pick(&[1, 20, 600]);
@@ -55,7 +55,7 @@ fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
     let processes = world.chain.spec.processes_per_replica;
     let step = dice.roll(60);
     let phase = dice.pick(&[Phase::Starting, Phase::Training, Phase::Saving]);
-    match dice.roll(24) {
+    match dice.roll(22) {
         16 | 17 => ReportBody::Save {
             save: SaveReport {
                 reason: dice.pick(&[ExitReason::Preempted, ExitReason::Stopped]),
@@ -74,11 +74,11 @@ fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
             },
         },
         14 | 15 => {
-            let outcome = dice.pick(&[CheckOutcome::Passed, CheckOutcome::Passed, CheckOutcome::Failed]);
+            let outcome = if dice.chance(90) { CheckOutcome::Passed } else { CheckOutcome::Failed };
             ReportBody::Checked { findings: vec![super::checks::finding(dice.pick(&Check::ALL), outcome)] }
         }
-        18..=22 => random_stillness(dice, world, index),
-        23 => ReportBody::Moved { ranks: vec![index as u32 * processes + dice.roll(2) as u32] },
+        18..=20 => random_stillness(dice, world, index),
+        21 => ReportBody::Moved { ranks: vec![index as u32 * processes + dice.roll(2) as u32] },
         0 | 1 => ReportBody::Ready,
         2..=4 => ReportBody::Started,
         5 => ReportBody::Stopped,

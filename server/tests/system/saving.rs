@@ -9,7 +9,7 @@ use nix::{
 };
 use serde_json::{Value, json};
 
-use crate::harness::{PATIENCE, World, assert_invariants, attempts, launches, train};
+use crate::harness::{PATIENCE, World, assert_invariants, attempts, launches, python, repository, train};
 
 /// Local nodes and slots of the matrix: its jobs run at once.
 const NODES: &str = "16";
@@ -232,6 +232,28 @@ async fn what_was_saved_before_a_preemption_is_what_the_next_attempt_loads() {
     );
     world.post(&format!("/api/v1/jobs/{job}/stop"), &json!({"force": true})).await;
     world.until_state(&job, "stopped").await;
+    world.until_no_process().await;
+}
+
+#[tokio::test]
+async fn ranks_of_real_pytorch_save_together() {
+    let world = World::start().await;
+    let program = repository().join("examples/ddp.py");
+    let command =
+        json!([python(), program, "--steps", "100000", "--save-every", "100000", "--step-seconds", "0.05"]);
+    let job = world
+        .create(&json!({
+            "name": "ddp", "command": command, "replicas": 2, "checkpoint_dir": "checkpoints/ddp-exit",
+            "fault_tolerance": saving(600),
+        }))
+        .await;
+    world.until_step(&job, 5).await;
+    world.begin(&job, End::Stop).await;
+    let chain = world.until_state(&job, "stopped").await;
+    let save = &attempts(&chain)[0]["exit_checkpoint"];
+    assert_eq!((&save["outcome"], &save["message"]), (&json!("saved"), &Value::Null), "{save:#}");
+    let step = save["step"].as_u64().unwrap();
+    assert!(save["path"].as_str().unwrap().ends_with(&format!("step-{step:08}.pt")), "{save:#}");
     world.until_no_process().await;
 }
 

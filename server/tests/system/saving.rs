@@ -1,17 +1,20 @@
 //! The save before the end (spec.md §5): behaviours of programs × stop, deletion and preemption, each with what is recorded.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures::{StreamExt, stream};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use serde_json::{Value, json};
 
-use crate::harness::{World, assert_invariants, attempts, launches, train};
+use crate::harness::{PATIENCE, World, assert_invariants, attempts, launches, python, repository, train};
 
 /// Local nodes and slots of the matrix: its jobs run at once.
 const NODES: &str = "16";
+/// Ends that go on at the same time, so that each is seen soon.
+const AT_ONCE: usize = 16;
 
 /// A job of one process that answers like this.
 fn program(name: &str, behaviour: &str, max_wait_seconds: u32) -> Value {
@@ -70,6 +73,24 @@ impl World {
             }
         };
         assert_eq!(status, 202);
+    }
+
+    /// Ends a job and waits for what is recorded of its save; none where it was forgotten before that could be read.
+    async fn outcome(&self, job: &str, end: End) -> Option<Value> {
+        self.begin(job, end).await;
+        let begin = Instant::now();
+        loop {
+            let (status, chain) = self.get(&format!("/api/v1/jobs/{job}/chain")).await;
+            if status == 404 {
+                return None;
+            }
+            let save = &chain["attempts"][0]["exit_checkpoint"];
+            if save.is_object() && save["outcome"] != "saving" {
+                return Some(chain);
+            }
+            assert!(begin.elapsed() < PATIENCE, "job {job} has no outcome: {save:#}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// SIGTERM to the agent of a replica, as a pod gets that is told to end.
@@ -139,31 +160,15 @@ async fn every_behaviour_at_every_end_is_recorded_as_what_it_was() {
     for (.., job) in &cases {
         world.until_step(job, 3).await;
     }
-    // The deleted ones first, as they do not stay.
-    cases.sort_by_key(|(_, end, ..)| *end != End::Delete);
-    for (_, end, .., job) in &cases {
-        world.begin(job, *end).await;
-    }
-    for (name, end, outcome, words, job) in &cases {
-        let mut seen = None;
-        loop {
-            let (status, chain) = world.get(&format!("/api/v1/jobs/{job}/chain")).await;
-            if status == 404 {
-                break;
-            }
-            let save = &chain["attempts"][0]["exit_checkpoint"];
-            if save["outcome"] != "saving" && save.is_object() {
-                assert_invariants(&chain);
-                seen = Some(chain);
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    let outcomes = cases.iter().map(|(_, end, .., job)| world.outcome(job, *end));
+    let outcomes: Vec<_> = stream::iter(outcomes).buffered(AT_ONCE).collect().await;
+    for ((name, end, outcome, words, _), seen) in cases.iter().zip(outcomes) {
         let Some(chain) = seen else {
             // One whose processes are gone already may be forgotten before it was read.
             assert!(*end == End::Delete && name.starts_with("dies"), "{name} is gone");
             continue;
         };
+        assert_invariants(&chain);
         let save = &chain["attempts"][0]["exit_checkpoint"];
         assert_eq!(save["outcome"], *outcome, "{name}: {save:#}");
         assert_eq!(save["reason"], end.reason(), "{name}");
@@ -227,6 +232,28 @@ async fn what_was_saved_before_a_preemption_is_what_the_next_attempt_loads() {
     );
     world.post(&format!("/api/v1/jobs/{job}/stop"), &json!({"force": true})).await;
     world.until_state(&job, "stopped").await;
+    world.until_no_process().await;
+}
+
+#[tokio::test]
+async fn ranks_of_real_pytorch_save_together() {
+    let world = World::start().await;
+    let program = repository().join("examples/ddp.py");
+    let command =
+        json!([python(), program, "--steps", "100000", "--save-every", "100000", "--step-seconds", "0.05"]);
+    let job = world
+        .create(&json!({
+            "name": "ddp", "command": command, "replicas": 2, "checkpoint_dir": "checkpoints/ddp-exit",
+            "fault_tolerance": saving(600),
+        }))
+        .await;
+    world.until_step(&job, 5).await;
+    world.begin(&job, End::Stop).await;
+    let chain = world.until_state(&job, "stopped").await;
+    let save = &attempts(&chain)[0]["exit_checkpoint"];
+    assert_eq!((&save["outcome"], &save["message"]), (&json!("saved"), &Value::Null), "{save:#}");
+    let step = save["step"].as_u64().unwrap();
+    assert!(save["path"].as_str().unwrap().ends_with(&format!("step-{step:08}.pt")), "{save:#}");
     world.until_no_process().await;
 }
 

@@ -595,7 +595,7 @@ async fn a_start_that_nobody_tells_after_the_server_is_back_fails_the_attempt() 
     world.until("attempt 2", |chain| chain.live_task() == Some(&task(2))).await;
     let incidents = world.incidents().await;
     let [incident] = &incidents[..] else { panic!("{incidents:?}") };
-    assert!(incident.fault.contains("started no process within 600 s"), "{}", incident.fault);
+    assert!(incident.fault.contains("did not tell of its health checks within 600 s"), "{}", incident.fault);
     assert!(incident.at >= back_at.plus_seconds(RETURN_SECONDS), "its agents had time to speak");
 }
 

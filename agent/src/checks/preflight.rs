@@ -121,7 +121,8 @@ fn begin_one(
 ) -> Option<own::Own> {
     match check {
         Check::CheckpointDir => {
-            let dir = args.checkpoint_dir.clone();
+            // Absolute, so that what it stands in is seen.
+            let dir = args.checkpoint_dir.as_ref().map(|dir| std::path::absolute(dir).unwrap_or(dir.clone()));
             in_thread(check, tell, move || storage::checkpoint_dir(dir.as_deref()));
         }
         Check::Shm => in_thread(check, tell, || storage::shm(Path::new("/dev/shm"))),

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::Instant,
 };
@@ -35,7 +36,7 @@ pub fn checkpoint_dir(dir: Option<&Path>) -> Found {
                 ),
             ),
             None => Found::failed(
-                format!("{shown} is missing, and so is the directory it would be made in"),
+                format!("{shown} is missing, and so is what it would be made in"),
                 "Mount the volume that holds it in every replica, or correct the checkpoint directory of the job.",
             ),
         },
@@ -46,9 +47,18 @@ pub fn checkpoint_dir(dir: Option<&Path>) -> Found {
     }
 }
 
-/// The directory in which a missing one would be made. The root of the file system is none: what is missing there is a mount.
+/// The directory in which a missing one will be made, by a program that makes it: the one it stands in, or further up one of a mount.
+/// Further up in the root file system there is only what a mount would have covered, and a link to nowhere is one whose mount is missing.
 fn made_in(dir: &Path) -> Option<&Path> {
-    dir.parent().filter(|parent| parent.parent().is_some() && parent.is_dir())
+    let device = |path: &Path| fs::metadata(path).ok().map(|meta| meta.dev());
+    if dir.is_symlink() {
+        return None;
+    }
+    let nearest = dir.ancestors().skip(1).find(|path| fs::symlink_metadata(path).is_ok())?;
+    let is_root = nearest.parent().is_none();
+    let is_mount = device(nearest) != device(Path::new("/"));
+    let is_next = dir.parent() == Some(nearest);
+    (!is_root && nearest.is_dir() && (is_next || is_mount)).then_some(nearest)
 }
 
 fn save_in(dir: &Path, well: String) -> Found {
@@ -108,8 +118,8 @@ impl Drop for Probe {
 fn write_probe(dir: &Path) -> io::Result<()> {
     // Replicas of several machines share the directory, and process numbers repeat among them.
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let replica = std::env::var("HOLDFAST_REPLICA").unwrap_or_default();
-    let name = format!(".holdfast-check-{}-{replica}-{}", host.trim(), std::process::id());
+    let host: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(64).collect();
+    let name = format!(".holdfast-check-{host}-{}", std::process::id());
     let path = dir.join(name);
     // One of a check that was killed, by the same name.
     let _ = fs::remove_file(&path);
@@ -157,12 +167,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "x").unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/no-such-mount", &link).unwrap();
         for (path, outcome, words) in [
             (None, Skipped, "the job has no checkpoint directory"),
             (Some(dir.path().to_owned()), Passed, "can be written"),
             (Some(dir.path().join("new")), Passed, "is not there yet"),
-            (Some(dir.path().join("a/b")), Failed, "is missing, and so is the directory"),
-            (Some("/no-such-mount".into()), Failed, "is missing, and so is the directory"),
+            (Some("/no-such-mount".into()), Failed, "is missing, and so is what it would be made in"),
+            (Some("/no-such-mount/run/7".into()), Failed, "is missing"),
+            // Not even root makes directories there, but it is a mount.
+            (Some("/sys/kernel/no/such".into()), Failed, "cannot be written"),
+            (Some(link.clone()), Failed, "is missing"),
+            (Some(link.join("run/7")), Failed, "is missing"),
             (Some(file), Failed, "is no directory"),
             // Not even root writes there.
             (Some("/sys/kernel".into()), Failed, "cannot be written"),
@@ -172,7 +188,7 @@ mod tests {
             assert!(found.text.contains(words), "{found:?}");
             assert_eq!(found.remedy.is_some(), outcome == Failed, "{found:?}");
         }
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was left behind");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing was left behind");
     }
 
     #[test]

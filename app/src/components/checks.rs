@@ -35,6 +35,12 @@ pub fn headline(checks: &LaunchChecks) -> String {
 /// The line that unfolds; open where something failed.
 pub fn checks(checks: &LaunchChecks) -> AnyView {
     let failed = checks.state == ChecksState::Failed;
+    let well: Vec<_> = checks.checks.iter().filter(|check| !check.worst.outcome.is_bad()).collect();
+    // Beside what failed the others are of no interest.
+    let others = (failed && !well.is_empty()).then(|| {
+        let checks = format::plural(well.len() as u64, "other check", "other checks");
+        view! { <li class="text-ink-3">{checks} " found nothing wrong."</li> }
+    });
     let tone = if failed { "text-red font-medium" } else { "text-ink-3" };
     view! {
         <details class="mt-1 text-xs" open=failed>
@@ -43,7 +49,8 @@ pub fn checks(checks: &LaunchChecks) -> AnyView {
             </summary>
             <ul class="mt-1 grid gap-1">
                 {checks.failures.iter().map(failure).collect_view()}
-                {checks.checks.iter().filter(|check| !check.worst.outcome.is_bad()).map(one).collect_view()}
+                {(!failed).then(|| well.into_iter().map(one).collect_view())}
+                {others}
             </ul>
         </details>
     }
@@ -66,11 +73,12 @@ fn failure(failure: &CheckFailure) -> impl IntoView + use<> {
     let what = if finding.outcome == CheckOutcome::TimedOut { "timed out" } else { "failed" };
     view! {
         <li class="wrap-anywhere">
-            <span class="inline-flex gap-1.5 font-medium text-red">
-                <Icon mark=Mark::Failed /> {finding.check.label()} " " {what} " in " {replica.to_string()} {node}
-            </span>
-            ": " {finding.text.clone()} ". "
-            {finding.remedy.clone()}
+            <p class="flex gap-1.5 font-medium text-red">
+                <span class="mt-0.5"><Icon mark=Mark::Failed /></span>
+                <span>{format!("{} {what} in {replica}{node}", finding.check.label())}</span>
+            </p>
+            <p>{format!("{}.", finding.text)}</p>
+            {finding.remedy.clone().map(|remedy| view! { <p class="text-ink-2">{remedy}</p> })}
         </li>
     }
 }
@@ -124,6 +132,6 @@ mod tests {
         assert!(html.contains("<details") && html.contains("open"), "{html}");
         assert!(html.contains("worker-0") && html.contains("Mount the volume."), "{html}");
         assert!(html.contains("&lt;b&gt;/ckpt") && !html.contains("<b>/ckpt"), "{html}");
-        assert!(html.contains("shared memory") && html.contains("0.25 s"), "{html}");
+        assert!(html.contains("1 other check"), "{html}");
     }
 }

@@ -154,7 +154,7 @@ pub const LABELS: [(&str, &str); 49] = [
     (name::PORT, "Program Listening Port"),
     (name::WAIT, "Maximum wait for the save"),
     (name::HEALTH, "Health checks before training"),
-    (name::CHECKS[0], "Checkpoint directory can be written"),
+    (name::CHECKS[0], "Checkpoints can be saved"),
     (name::CHECKS[1], "Shared memory"),
     (name::CHECKS[2], "Rendezvous answers"),
     (name::CHECKS[3], "Clock"),

@@ -12,6 +12,7 @@ use std::{
 use axum::body::Body;
 use engine::{
     chain::{Observation, ReplicaObservation, ReplicaStatus, advance},
+    checks::{Check, CheckFinding, CheckOutcome},
     failure::{Exit, Phase},
     ids::{NodeName, ReplicaName, TaskId},
     job::{JobDraft, Site},
@@ -268,10 +269,10 @@ async fn a_crash_wakes_every_poll_with_the_order_to_stop() {
     let world = World::new().await;
     let hub = world.hub();
     world.sync(&hub, world.request("worker-0", 0, vec![ready(1)])).await.unwrap();
-    let master = world.sync(&hub, world.first(0, 4242)).await.unwrap();
+    world.sync(&hub, world.first(0, 4242)).await.unwrap();
     let started = |sequence| report(sequence, ReportBody::Started);
     world.sync(&hub, world.request("worker-0", 0, vec![started(2)])).await.unwrap();
-    world.sync(&hub, world.request("master-0", 0, vec![started(2)])).await.unwrap();
+    let master = world.sync(&hub, world.request("master-0", 0, vec![started(2)])).await.unwrap();
     let held = world.sync(&hub, world.request("master-0", master.version, vec![]));
     let crash = world.sync(&hub, world.request("worker-0", 0, vec![exited(3, 1)]));
     let (held, crash) = tokio::join!(held, crash);
@@ -292,6 +293,41 @@ async fn a_repeated_report_is_acknowledged_and_taken_once() {
     assert_eq!(inputs.iter().filter(|input| matches!(input, Input::Report { .. })).count(), 1);
 }
 
+fn finding(bytes: usize) -> CheckFinding {
+    CheckFinding {
+        check: Check::Shm,
+        outcome: CheckOutcome::Passed,
+        seconds: 0.1,
+        text: "x".repeat(bytes),
+        remedy: None,
+        measures: Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn health_checks_are_asked_for_with_the_servers_clock_until_all_have_passed() {
+    let world = World::new().await;
+    let hub = world.hub();
+    world.sync(&hub, world.request("worker-0", 0, vec![ready(1)])).await.unwrap();
+    let asked = world.sync(&hub, world.first(0, 4242)).await.unwrap();
+    assert!(asked.now.is_some());
+    let checks = |desired: &Desired| match desired {
+        Desired::Run { launch } => launch.checks.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(checks(&asked.desired).map(|order| order.checks.len()), Some(6), "{asked:?}");
+    let checked = |sequence| report(sequence, ReportBody::Checked { findings: vec![finding(1)] });
+    let held = world.sync(&hub, world.request("master-0", asked.version, vec![]));
+    let told = async {
+        world.sync(&hub, world.request("master-0", 0, vec![checked(2)])).await.unwrap();
+        world.sync(&hub, world.request("worker-0", 0, vec![checked(2)])).await
+    };
+    let (held, told) = tokio::join!(held, told);
+    for reply in [held.unwrap(), told.unwrap()] {
+        assert_eq!(checks(&reply.desired), None, "all may start: {reply:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_a_replica_cannot_know_is_refused_and_changes_nothing() {
     let world = World::new().await;
@@ -302,6 +338,8 @@ async fn what_a_replica_cannot_know_is_refused_and_changes_nothing() {
         ("numbered from 0", vec![ready(0)]),
         ("numbered downwards", vec![ready(2), ready(1)]),
         ("a number that no agent comes to", vec![ready(1), ready(u64::MAX)]),
+        ("findings without end", vec![report(1, ReportBody::Checked { findings: vec![finding(1); 17] })]),
+        ("a finding without end", vec![report(1, ReportBody::Checked { findings: vec![finding(10_000)] })]),
         ("a text without end", vec![report(1, ReportBody::StartFailed { text: "x".repeat(10_000) })]),
     ] {
         let answer = world.sync(&hub, world.request("worker-0", 0, reports)).await;

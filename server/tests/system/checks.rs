@@ -32,7 +32,9 @@ async fn a_checkpoint_directory_that_vanished_fails_the_job_before_it_trains() {
     body["checkpoint_dir"] = json!("mount/deep/ckpt");
     let job = world.create(&body).await;
     world.until(&job, "waiting", |chain| attempts(chain)[0]["queue"]["reason"] == "busy").await;
+    // What it is mounted from is away.
     fs::remove_dir_all(world.data().join("mount")).unwrap();
+    std::os::unix::fs::symlink("/no-such-mount", world.data().join("mount")).unwrap();
     world.post(&format!("/api/v1/jobs/{long}/stop"), &json!({})).await;
 
     let chain = world.until_state(&job, "failed").await;

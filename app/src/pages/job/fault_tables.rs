@@ -249,6 +249,13 @@ pub fn Settings(
     } else {
         "off".to_owned()
     };
+    let health = &ft.health_checks;
+    let health = if health.enabled {
+        let own = if health.command.is_some() { ", and an own command" } else { "" };
+        format!("{}{own}", format::plural(health.checks.len() as u64, "check", "checks"))
+    } else {
+        "off".to_owned()
+    };
     let restarts = if ft.auto_failover {
         format!("Maximum Task Restart Attempts {}", ft.max_task_restarts)
     } else {
@@ -272,6 +279,8 @@ pub fn Settings(
                 <dd>{hang}</dd>
                 <dt>"Exit ckpt"</dt>
                 <dd>{save}</dd>
+                <dt>"Health checks"</dt>
+                <dd>{health}</dd>
                 <dt>"Checkpoints"</dt>
                 <dd>
                     {job

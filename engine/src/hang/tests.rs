@@ -221,7 +221,11 @@ fn real_hangs_are_found_with_the_odd_rank() {
         ),
         (
             "others come to the same place by different ways",
-            vec![stuck(&["all_reduce", "a"], 600), stuck(&["read_batch"], 600), stuck(&["all_reduce", "b"], 600)],
+            vec![
+                stuck(&["all_reduce", "a"], 600),
+                stuck(&["read_batch"], 600),
+                stuck(&["all_reduce", "b"], 600),
+            ],
             "rank 1 on n1 in read_batch, 2 others in all_reduce",
             Some((vec![1], Strength::Strong)),
         ),

@@ -216,7 +216,10 @@ impl Turn {
         }
         let (launch, processes) = (&attempt.launch, self.chain.spec.processes_per_replica);
         // Most often some rank of a healthy launch moves, and it has thousands.
-        let live = attempt.starting().iter().map(|replica| processes.saturating_sub(replica.run.finished.count_ones()));
+        let live = attempt
+            .starting()
+            .iter()
+            .map(|replica| processes.saturating_sub(replica.run.finished.count_ones()));
         if (launch.still.ranks.len() as u32) < live.sum() {
             return Outcome::Moves;
         }

@@ -460,7 +460,7 @@ pub struct IncidentRecord {
     pub evidence: Vec<Evidence>,
     /// Why it was judged to hang; none where the program said so itself, or it is no hang.
     #[serde(default)]
-    pub hang: Option<HangRecord>,
+    pub hang: Option<Box<HangRecord>>,
     /// The same root has the same one.
     pub fingerprint: String,
     /// The same error at the same step as the incident before, without progress between.

@@ -4,7 +4,7 @@
 //! it is read, so a stack may be torn. What counts as the same stack is therefore read twice.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     fs, io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
@@ -226,13 +226,11 @@ impl Reader {
         if self.known.get(&identity).is_some_and(|known| known.exe != exe) {
             self.known.remove(&identity);
         }
-        if !self.known.contains_key(&identity) {
-            if !runs_python(identity.pid, &exe) {
-                return Ok(None);
-            }
-            self.known.insert(identity, Process { exe, spy: None, role: None });
+        match self.known.entry(identity) {
+            Entry::Occupied(known) => Ok(Some(known.into_mut())),
+            Entry::Vacant(_) if !runs_python(identity.pid, &exe) => Ok(None),
+            Entry::Vacant(new) => Ok(Some(new.insert(Process { exe, spy: None, role: None }))),
         }
-        Ok(self.known.get_mut(&identity))
     }
 }
 

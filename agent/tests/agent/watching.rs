@@ -341,3 +341,43 @@ fn nothing_is_watched_before_its_time() {
         assert_eq!(threads(), ["watch\n"], "nobody looks at stacks yet");
     });
 }
+
+/// The example that hangs, or is slow, as these variables say.
+fn example(server: &Server, variables: &[(&str, &str)]) -> Agent {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/hangs.py");
+    server.agent(&["python3", program, "--steps=1000", "--step-seconds=0.05"], |command| {
+        command
+            .envs(variables.iter().copied())
+            .env("HOLDFAST_CHECKPOINT_DIR", server.dir().join("checkpoints"));
+    })
+}
+
+fn is_in(still: &StillRank, function: &str) -> bool {
+    still.stack.as_ref().is_some_and(|key| key.top.iter().any(|frame| frame.contains(function)))
+}
+
+#[test]
+fn a_program_that_a_debugger_holds_is_told_as_such_and_its_stack_is_read_all_the_same() {
+    with_server(|server| async move {
+        let _agent = example(&server, &[("SLOW", "debugger"), ("SLOW_SECONDS", "1000"), ("SLOW_AT", "3")]);
+        watched(&server, 1).await;
+        let is_held = |s: &StillRank| s.state.as_ref().is_some_and(|state| state.is == RunState::Traced);
+        let still = still(&server, 0, "Still", |s| is_held(s) && is_in(s, "is_examined")).await;
+        assert_eq!(witness(&still, WitnessKind::Step).detail, "after step 2");
+    });
+}
+
+#[test]
+fn a_rank_waits_at_the_queue_of_a_loader_that_never_delivers() {
+    with_server(|server| async move {
+        let _agent = example(&server, &[("HANG", "loader"), ("HANG_AT", "3")]);
+        watched(&server, 1).await;
+        still(&server, 0, "Still", |s| {
+            is_in(s, "(multiprocessing/queues.py)") && is_unchanged(s, WitnessKind::Stack)
+        })
+        .await;
+        let reads =
+            |t: &engine::sync::ThreadStack| t.frames.iter().any(|f| f.starts_with("read_from_slow_storage "));
+        stacks(&server, 0, |s| s.threads.iter().any(reads)).await;
+    });
+}

@@ -136,7 +136,7 @@ pub fn stood_still() -> IncidentRecord {
         odd,
     };
     i.fault = "no progress for 12 min: rank 5 on node-03 in read_batch, 31 others in all_reduce".to_owned();
-    i.hang = Some(HangRecord {
+    i.hang = Some(Box::new(HangRecord {
         since,
         until: minute(120.0),
         allowed_seconds: 600,
@@ -158,7 +158,7 @@ pub fn stood_still() -> IncidentRecord {
             why: "not where 31 ranks wait for it".to_owned(),
         }),
         words: i.fault.clone(),
-    });
+    }));
     i
 }
 

@@ -417,7 +417,7 @@ fn open_record(
             fault: verdict.fault.clone(),
             hint: verdict.hint.clone(),
             evidence: verdict.evidence.clone(),
-            hang: gathered.hang.as_deref().cloned(),
+            hang: gathered.hang.clone(),
             fingerprint: verdict.fingerprint.clone(),
             repeats,
             decision: undecided(),

@@ -108,7 +108,8 @@ fn function(frame: &str) -> &str {
 /// Whether the frame is Python's own waiting; a data loader waits for its process by `recv_bytes`.
 fn is_nameless(frame: &str) -> bool {
     let file = frame.split_once(" (").map_or("", |(_, file)| file);
-    NAMELESS.contains(&function(frame)) || WAITERS.iter().any(|module| file.contains(module))
+    let name = function(frame).rsplit('.').next().unwrap_or_default();
+    NAMELESS.contains(&name) || WAITERS.iter().any(|module| file.contains(module))
 }
 
 fn waits(frame: &str) -> bool {
@@ -299,17 +300,27 @@ pub(super) fn words(groups: &[RankGroup], odd: Option<&OddRank>, finished: &[u32
         parts.push(format!("{} finished", words::count(finished.len() as u32, "rank")));
     }
     let named = !parts.is_empty();
-    let rest: Vec<&RankGroup> = groups.iter().filter(|group| !group.odd).collect();
-    for (index, group) in rest.iter().take(3).enumerate() {
-        let who = match (named, group.count) {
-            (true, 1) => who(&group.ranks, 1),
-            (true, count) if rest.len() == 1 => format!("{count} others"),
-            _ if groups.len() == 1 && finished.is_empty() && group.count > 1 => {
-                format!("all {} ranks", group.count)
+    // Ranks may come to the same place by different ways.
+    let mut rest: Vec<(&str, Vec<u32>, u32)> = Vec::new();
+    for group in groups.iter().filter(|group| !group.odd) {
+        match rest.iter_mut().find(|(place, ..)| *place == group.place) {
+            Some((_, ranks, count)) => {
+                ranks.extend(&group.ranks);
+                *count += group.count;
             }
-            (_, count) => who(&group.ranks, count),
+            None => rest.push((&group.place, group.ranks.clone(), group.count)),
+        }
+    }
+    for (index, (place, ranks, count)) in rest.iter().take(3).enumerate() {
+        let who = match (named, *count) {
+            (true, 1) => who(ranks, 1),
+            (true, count) if rest.len() == 1 => format!("{count} others"),
+            (false, count) if rest.len() == 1 && finished.is_empty() && count > 1 => {
+                format!("all {count} ranks")
+            }
+            (_, count) => who(ranks, count),
         };
-        parts.push(format!("{who} in {}", group.place));
+        parts.push(format!("{who} in {place}"));
         if index == 2 && rest.len() > 3 {
             parts.push(format!("and {} more places", rest.len() - 3));
         }

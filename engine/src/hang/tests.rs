@@ -220,6 +220,16 @@ fn real_hangs_are_found_with_the_odd_rank() {
             Some((vec![2], Strength::Weak)),
         ),
         (
+            "others come to the same place by different ways",
+            vec![
+                stuck(&["all_reduce", "a"], 600),
+                stuck(&["read_batch"], 600),
+                stuck(&["all_reduce", "b"], 600),
+            ],
+            "rank 1 on n1 in read_batch, 2 others in all_reduce",
+            Some((vec![1], Strength::Strong)),
+        ),
+        (
             "a stuck data loader of two",
             vec![waits(600), stuck(&["select", "read_batch"], 600)],
             "rank 1 on n1 in read_batch, rank 0 in all_reduce",

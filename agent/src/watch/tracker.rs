@@ -56,7 +56,7 @@ pub struct Outcome {
     pub still: Option<StillRank>,
     /// That is to be told.
     pub is_news: bool,
-    /// Nothing at all has just been seen to move in it for the whole window: neither its stack nor its output.
+    /// It has just been still for the whole window, and neither its stack nor its output moved for half of it.
     pub is_full: bool,
 }
 
@@ -138,8 +138,9 @@ impl Tracker {
         let Some(level) = self.level(since, at) else { return Outcome::default() };
         let still = self.still(sample, since);
         let told = Told { frozen: self.frozen(sample, since), ..told(level, &still) };
-        let was_full = self.told.as_ref().is_some_and(|told| told.frozen == Some(Level::Full));
-        let is_full = told.frozen == Some(Level::Full) && !was_full;
+        // Beside a process that is stopped a verdict may come before this one has been at rest for all of the window.
+        let full = |told: &Told| told.level == Level::Full && told.frozen.is_some();
+        let is_full = full(&told) && !self.told.as_ref().is_some_and(full);
         // In a phase that may be long nothing follows from one window: who judges has to know that it lasts.
         let lasts = told.frozen == Some(Level::Full);
         let is_news = lasts || self.told.as_ref() != Some(&told);

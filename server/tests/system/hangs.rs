@@ -58,7 +58,7 @@ async fn programs_that_work_slowly_raise_nothing() {
             12,
             &[("SLOW", "save"), ("SLOW_SECONDS", "8"), ("SLOW_QUIET", "1")],
         ),
-        ("a loader that stalls", 12, &[("SLOW", "loader_stall"), ("SLOW_SECONDS", "2"), ("SLOW_RANK", "1")]),
+        ("a loader that stalls", 40, &[("SLOW", "loader_stall"), ("SLOW_SECONDS", "2"), ("SLOW_RANK", "1")]),
         ("nothing but a progress bar", 80, &[("SLOW", "tqdm")]),
         ("an idle processor and long steps", 6, &[("SLOW", "idle_gpu"), ("SLOW_SECONDS", "2")]),
         ("a debugger", 12, &[("SLOW", "debugger"), ("SLOW_SECONDS", "8")]),

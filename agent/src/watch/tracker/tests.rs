@@ -243,7 +243,7 @@ fn a_process_that_never_prints_is_told_again_when_it_comes_to_rest() {
     let news: Vec<_> =
         outcomes.iter().enumerate().filter(|(_, o)| o.is_news).map(|(n, o)| (n * 10, o.is_full)).collect();
     let lasts = [270, 280, 290, 300].map(|at| (at, false));
-    assert_eq!(news[..4], [(30, false), (60, false), (230, false), (260, true)]);
+    assert_eq!(news[..4], [(30, false), (60, false), (230, true), (260, false)]);
     assert_eq!(news[4..], lasts);
     let still = outcomes[26].still.as_ref().unwrap();
     assert_eq!(says(still, WitnessKind::Stack), (WitnessSays::Changed, Some(time(200))));

@@ -8,6 +8,7 @@ pub use self::nodes::{
 };
 
 use engine::{
+    advice::CheckpointAdvice,
     bisect::{self, Cost, Outcome, RoundKind, Verdict},
     ids::{IncidentId, JobId, NodeName, ReplicaName, TaskId},
     job::{FieldError, Finding, JobKind, JobSpec, Mode},
@@ -629,6 +630,9 @@ pub struct MetricsView {
     pub points: Vec<MetricPoint>,
     /// Checkpoints that were saved.
     pub checkpoints: Vec<CheckpointMark>,
+    /// How often to save; none in a sample without measurements.
+    #[serde(default)]
+    pub advice: Option<CheckpointAdvice>,
 }
 
 /// One point of a curve.

@@ -44,6 +44,16 @@ pub fn new_job_like(job: &JobId) -> String {
     format!("{NEW_JOB}?from={job}")
 }
 
+/// The create form filled with a debug job of a job: one replica and a shell.
+pub fn debug_job_like(job: &JobId) -> String {
+    format!("{NEW_JOB}?from={job}&mode=debug")
+}
+
+/// What to keep of a job for troubleshooting, as a file.
+pub fn bundle(id: &JobId) -> String {
+    format!("{API_JOBS}/{id}/bundle")
+}
+
 /// A job's Overview.
 pub fn job(id: &JobId) -> String {
     format!("{JOBS}/{id}")

@@ -458,5 +458,5 @@ pub fn metrics(chain: &ChainView) -> MetricsView {
             at: Time(from.micros() + ((k * 1000 - steps.first) * 400_000) as i64),
         }));
     }
-    MetricsView { points, checkpoints }
+    MetricsView { points, checkpoints, advice: None }
 }

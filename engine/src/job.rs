@@ -5,12 +5,14 @@
 //! Sources: the published parameters of automatic fault tolerance (labels, ranges, prefilled values); limits
 //! without such a source are Holdfast's own and are listed in [`limits`].
 
+mod debug;
 mod finding;
 pub mod manifest;
 mod pods;
 pub mod quantity;
 mod validate;
 
+pub use self::debug::DEBUG_SECONDS;
 pub use self::finding::{Finding, Fit};
 pub use self::manifest::{Manifest, Override};
 pub use self::pods::{PodOptions, SecretVariable, Toleration, Volume, VolumeSource};

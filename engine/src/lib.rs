@@ -6,6 +6,7 @@
 //!
 //! The one entry is [`chain::advance`].
 
+pub mod advice;
 pub mod bisect;
 pub mod chain;
 pub mod checks;

@@ -38,7 +38,7 @@ const SECRETS: [&str; 17] = [
 /// Characters of a secret after its beginning, and how many of them without a break look drawn by lot.
 const SECRET_CHARS: usize = 16;
 const DRAWN_CHARS: usize = 8;
-const HIDDEN: &str = "***";
+pub const HIDDEN: &str = "***";
 
 /// A line without the values of confidential names (`TOKEN=…`, `password: …`, `--token …`), without the passwords of addresses, what a
 /// bearer shows, and what is known for a secret by its beginning.
@@ -143,7 +143,8 @@ fn is_secret(run: &str) -> bool {
     rest.is_some_and(|rest| rest.len() >= SECRET_CHARS && rest.split(['_', '-', '.']).any(is_drawn))
 }
 
-fn is_confidential(name: &str) -> bool {
+/// Whether what bears this name is nothing that others should read.
+pub fn is_confidential(name: &str) -> bool {
     let name = name.trim_end_matches(['"', '\'']).to_lowercase();
     CONFIDENTIAL.iter().any(|confidential| name.ends_with(confidential))
 }

@@ -193,7 +193,7 @@ impl Console for Sample {
     async fn metrics(&self, _: &Caller, id: &JobId, _: &MetricsQuery) -> Result<MetricsView, AppError> {
         match chains::find(id) {
             Some(chain) => Ok(chains::samples::metrics(&chain)),
-            None => Ok(MetricsView { points: Vec::new(), checkpoints: Vec::new() }),
+            None => Ok(MetricsView { points: Vec::new(), checkpoints: Vec::new(), advice: None }),
         }
     }
 

@@ -449,7 +449,7 @@ mod tests {
     #[test]
     fn a_chart_without_a_point_says_what_is_read() {
         for (ended, says) in [(false, "No loss was printed so far. "), (true, "No loss was printed. ")] {
-            let metrics = MetricsView { points: Vec::new(), checkpoints: Vec::new() };
+            let metrics = MetricsView { points: Vec::new(), checkpoints: Vec::new(), advice: None };
             let html = Owner::new().with(|| {
                 view! { <LossChart metrics recoveries=Vec::new() axis=MetricsAxis::Clock metric="loss" tasks=Vec::new() ended /> }.to_html()
             });

@@ -40,6 +40,8 @@ pub struct CapView {
     pub reset_at: Option<Time>,
     /// What it stopped; nothing is quarantined by itself until a person resets it.
     pub tripped: Option<Trip>,
+    /// What it stopped and who reset it, newest first, at most 100.
+    pub history: Vec<NodeEvent>,
 }
 
 /// A node with what is held against it.

@@ -340,7 +340,12 @@ fn verdict_of(
 }
 
 #[component]
-fn ByNode(cluster: String, rounds: Vec<DiagnosisRound>, nodes: Vec<NodeName>, finding: Option<Finding>) -> impl IntoView {
+fn ByNode(
+    cluster: String,
+    rounds: Vec<DiagnosisRound>,
+    nodes: Vec<NodeName>,
+    finding: Option<Finding>,
+) -> impl IntoView {
     let heads = rounds.iter().map(|round| view! { <th scope="col" class=HEAD>{round_words(round).0}</th> });
     let heads = heads.collect_view();
     let rows = nodes.into_iter().map(|node| {

@@ -56,6 +56,7 @@ fn Loaded(clusters: Vec<ClusterNodes>, now: Time, refused: Vec<FieldError>) -> i
     let nodes: Vec<_> = clusters.iter().flat_map(|known| known.nodes.clone()).collect();
     let all_known = troubles.is_empty();
     let caps: Vec<_> = clusters.iter().map(|known| known.cap.clone()).collect();
+    let told = caps.clone();
     view! {
         <div class="flex flex-wrap items-center gap-x-3 gap-y-2 min-h-8">
             <h1>"Nodes"</h1>
@@ -86,6 +87,7 @@ fn Loaded(clusters: Vec<ClusterNodes>, now: Time, refused: Vec<FieldError>) -> i
                 <Totals nodes=nodes.clone() caps/>
                 <Map clusters/>
                 <Records nodes now/>
+                <CapHistory caps=told now/>
             }.into_any()
         }}
     }
@@ -131,6 +133,32 @@ fn Trips(caps: Vec<CapView>) -> impl IntoView {
         }
     });
     trips.collect_view()
+}
+
+/// What the caps stopped and who reset them; nothing while that never happened.
+#[component]
+fn CapHistory(caps: Vec<CapView>, now: Time) -> impl IntoView {
+    let several = caps.len() > 1;
+    let entries: Vec<_> = caps
+        .into_iter()
+        .flat_map(|cap| cap.history.into_iter().take(20).map(move |event| (cap.cluster.clone(), event)))
+        .collect();
+    (!entries.is_empty()).then(|| {
+        let items = entries.into_iter().map(move |(cluster, event)| {
+            let place = several.then(|| format!("{cluster}: "));
+            view! {
+                <li class="wrap-anywhere">
+                    {place} {event.text} " " <span class="text-ink-3">{event.by} ", " <Ago at=event.at now/></span>
+                </li>
+            }
+        });
+        view! {
+            <section class="mt-8" aria-labelledby="cap">
+                <SectionHead id="cap" title="The cap on quarantined nodes"/>
+                <ul class="grid gap-1">{items.collect_view()}</ul>
+            </section>
+        }
+    })
 }
 
 /// Nodes of all clusters by what they do: each cluster's counts stand on each of its nodes.
@@ -228,13 +256,13 @@ fn Card(node: NodeView, several: bool) -> impl IntoView {
     let (class, title) = match (out, avoided > 0) {
         (true, _) => (
             "border-[1.5px] border-dashed border-red-edge bg-red-soft/60",
-            "font-mono text-xs text-red truncate",
+            "block font-mono text-xs leading-6 text-red truncate",
         ),
         (false, true) => (
             "border-[1.5px] border-dashed border-amber-edge bg-amber-soft/60",
-            "font-mono text-xs text-amber truncate",
+            "block font-mono text-xs leading-6 text-amber truncate",
         ),
-        (false, false) => ("border border-rule bg-raised", "font-mono text-xs truncate"),
+        (false, false) => ("border border-rule bg-raised", "block font-mono text-xs leading-6 truncate"),
     };
     let mark = match (out, avoided > 0) {
         (true, _) => Some(("text-red", Mark::Unschedulable)),

@@ -4,6 +4,7 @@
 //! inbox) and the driver is told to hurry. So a change is safe once a method returns, whatever dies afterwards.
 
 mod actions;
+pub mod bundle;
 mod chain;
 mod clusters;
 mod console;

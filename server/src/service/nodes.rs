@@ -52,7 +52,8 @@ impl Service {
                 }
                 Err(why) => (Vec::new(), Some(why)),
             };
-            let cap = cap_view(name, &rules, &ward, total);
+            let history = wards::history(&mut conn, name, None).await.map_err(failed)?;
+            let cap = CapView { history, ..cap_view(name, &rules, &ward, total) };
             all.push(ClusterNodes { cluster: name.clone(), nodes, trouble, cap });
         }
         Ok(all)
@@ -134,6 +135,7 @@ pub(super) fn find(
     })
 }
 
+/// The cap without its history.
 pub(super) fn cap_view(cluster: &str, rules: &NodeRules, ward: &Ward, total: Option<u32>) -> CapView {
     let (quarantined, counted) = standing::out_now(&ward.cap, &ward.records);
     CapView {
@@ -143,6 +145,7 @@ pub(super) fn cap_view(cluster: &str, rules: &NodeRules, ward: &Ward, total: Opt
         allowed: total.map(|total| rules.cap(total)),
         reset_at: ward.cap.reset_at,
         tripped: ward.cap.tripped.clone(),
+        history: Vec::new(),
     }
 }
 

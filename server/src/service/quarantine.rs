@@ -163,7 +163,9 @@ impl Service {
         let total = nodes_of(known.as_ref()).await.ok();
         let total = total.map(|found| u32::try_from(found.len()).unwrap_or(u32::MAX));
         let ward = self.kept(&cluster).await?.ward;
-        Ok(cap_view(&cluster, &self.site.nodes, &ward, total))
+        let mut conn = self.store.read().await.map_err(failed)?;
+        let history = wards::history(&mut conn, &cluster, None).await.map_err(failed)?;
+        Ok(CapView { history, ..cap_view(&cluster, &self.site.nodes, &ward, total) })
     }
 
     /// The cluster that a node is of: the one that is named, one where something is kept of the node, else one that lists it.

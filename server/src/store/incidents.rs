@@ -110,3 +110,16 @@ fn from_row(row: &AnyRow) -> Result<IncidentRecord, StoreError> {
     incident.right = get::<Option<i64>>(row, "right_answer")?.map(|answer| answer == 1);
     Ok(incident)
 }
+
+/// How many incidents a job has had.
+///
+/// # Errors
+/// The database failed.
+pub async fn count(conn: &mut AnyConnection, job_id: &JobId) -> Result<u32, StoreError> {
+    let row = sqlx::query("SELECT COUNT(*) AS incidents FROM incident WHERE job_id = $1")
+        .bind(job_id.as_str().to_owned())
+        .fetch_one(conn)
+        .await
+        .doing("counting incidents")?;
+    Ok(number(get(&row, "incidents")?))
+}

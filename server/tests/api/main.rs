@@ -10,6 +10,7 @@ mod import;
 mod jobs;
 mod logs;
 mod nodes;
+mod records;
 mod requests;
 mod stacks;
 mod streams;

@@ -119,6 +119,10 @@ async fn the_cap_is_reset_by_a_person_and_that_is_kept() {
     assert!(cap["reset_at"].is_string(), "{cap}");
     let sent = form(&server, "/nodes/cap/reset", "cluster=local").await;
     assert_eq!((sent.status, sent.header("location")), (StatusCode::SEE_OTHER, "/nodes"));
+    let list = server.get("/api/v1/nodes").await.json();
+    assert_eq!(list["caps"][0]["history"].as_array().unwrap().len(), 2, "{list:#}");
+    let page = server.get("/nodes").await.text;
+    assert!(page.contains("The cap was reset. It had stopped nothing."), "{page}");
 }
 
 #[tokio::test]

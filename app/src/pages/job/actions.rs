@@ -21,7 +21,7 @@ pub fn Actions(
     let id = &job.job_id;
     let number = job.summary.attempts_total;
     let live = !job.summary.state.is_terminal();
-    let like = paths::new_job_like(id);
+    let (like, debug) = (paths::new_job_like(id), paths::debug_job_like(id));
     let save = &job.spec.fault_tolerance.exit_checkpoint;
     let waits = if save.enabled {
         format!("The program is told to save and gets up to {} s.", save.max_wait_seconds)
@@ -75,7 +75,9 @@ pub fn Actions(
                 <p>{from}</p>
                 <p>
                     <a href=like>"Create a new job from this one"</a>
-                    " to change something first."
+                    " to change something first, or "
+                    <a href=debug>"look into it with a shell"</a>
+                    "."
                 </p>
             </Confirm>
             <LinkButton href=paths::new_diagnosis(id)>"Diagnose…"</LinkButton>

@@ -13,6 +13,7 @@ use crate::{
     components::{
         answers::{Answer, Answers},
         badge::{Tone, TypeCode},
+        button::Look,
         chain::Chain,
         chart::ChartKey,
         icon::{Icon, Mark},
@@ -118,6 +119,10 @@ fn Loaded(
             <div class="min-w-0 flex-1">
                 <AttemptHead chain=chain.clone() selected=chosen.clone() page />
             </div>
+            <a href=paths::bundle(&job.job_id) rel="external" download="" class=Look::Plain.class()>
+                <Icon mark=Mark::Download />
+                "Bundle"
+            </a>
             <SummaryText text=summary />
         </div>
         <Four job=job.clone() chain=chain.clone() />

@@ -1,6 +1,9 @@
 //! The curve of a metric over all attempts, as drawing, table and CSV, with the time ledger beside it.
 
-use engine::ids::{JobId, TaskId};
+use engine::{
+    advice::CheckpointAdvice,
+    ids::{JobId, TaskId},
+};
 use leptos::prelude::*;
 
 use super::{
@@ -61,6 +64,7 @@ fn Loaded(
     let page = paths::metrics(&job.job_id);
     let csv = csv_address(&job.job_id);
     let choices = AXES.map(|(name, word, x)| (name, format!("{page}?x={word}"), x == axis)).to_vec();
+    let advice = metrics.as_ref().ok().and_then(|metrics| metrics.advice.clone());
     let table =
         metrics.as_ref().map_or_else(|_| ().into_any(), |metrics| table(&metrics.points, &tasks(&chain)));
     view! {
@@ -77,7 +81,42 @@ fn Loaded(
             </SectionHead>
             <CurveFigure job chain metrics axis />
         </section>
+        {advice.map(|advice| view! { <Advice advice /> })}
         {table}
+    }
+}
+
+/// How often to save, with what that rests on.
+#[component]
+fn Advice(advice: CheckpointAdvice) -> impl IntoView {
+    let seconds = |value: Option<f64>| value.map_or_else(|| "not known".to_owned(), format::duration);
+    let failures = format!(
+        "{} in {} of steps",
+        format::plural(advice.failures.into(), "failure", "failures"),
+        format::duration(advice.running_seconds)
+    );
+    let save = match advice.save_seconds {
+        Some(save) => format!("{save:.2} s, the median of {}", advice.saves_measured),
+        None => "not known".to_owned(),
+    };
+    view! {
+        <section class="mt-8" aria-labelledby="advice-h">
+            <SectionHead id="advice-h" title="How often to save" />
+            <p class="font-semibold">{advice.text}</p>
+            <dl class=format!("mt-2 {}", class::FACTS)>
+                <dt>"Failures"</dt>
+                <dd>{failures}</dd>
+                <dt>"Between two"</dt>
+                <dd>{seconds(advice.between_failures_seconds)}</dd>
+                <dt>"A save takes"</dt>
+                <dd>{save}</dd>
+                <dt>"Saved every"</dt>
+                <dd>{seconds(advice.interval_seconds)}</dd>
+            </dl>
+            <p class="mt-2 text-xs text-ink-3">
+                "Daly's estimate of the interval that loses least to failures and to saving, from what was measured of this job."
+            </p>
+        </section>
     }
 }
 

@@ -46,6 +46,8 @@ enum From {
     Manifest,
     /// Another job.
     Job(JobId),
+    /// The same, to look into it.
+    Debug(JobId),
 }
 
 impl From {
@@ -64,12 +66,13 @@ impl From {
             Self::Demo => paths::NEW_DEMO_JOB.to_owned(),
             Self::Manifest => paths::NEW_JOB_FROM_MANIFEST.to_owned(),
             Self::Job(id) => paths::new_job_like(id),
+            Self::Debug(id) => paths::debug_job_like(id),
         }
     }
 
     fn job(&self) -> Option<JobId> {
         match self {
-            Self::Job(id) => Some(id.clone()),
+            Self::Job(id) | Self::Debug(id) => Some(id.clone()),
             Self::Scratch | Self::Demo | Self::Manifest => None,
         }
     }
@@ -84,7 +87,13 @@ pub fn original(from: Option<String>) -> Option<JobId> {
 #[component]
 pub fn NewJob() -> impl IntoView {
     let params = use_query_map();
-    let from = Memo::new(move |_| From::read(params.read().get("from")));
+    let from = Memo::new(move |_| {
+        let params = params.read();
+        match (From::read(params.get("from")), params.get("mode").as_deref()) {
+            (From::Job(id), Some("debug")) => From::Debug(id),
+            (from, _) => from,
+        }
+    });
     let start = Resource::new_blocking(move || from.get(), |from| start_job(from.job()));
     view! {
         <Title text="Create job"/>
@@ -106,6 +115,11 @@ pub fn NewJob() -> impl IntoView {
 fn first_typed(from: &From, start: &NewJobStart) -> Typed {
     match (&start.posted, &start.original, from) {
         (Some(posted), _, _) => Typed::new(posted.fields.clone()),
+        (None, Some(original), From::Debug(_)) => {
+            // One that cannot be debugged like this is shown as it is, with the reason above.
+            let draft = original.draft.clone().into_debug();
+            Typed::of_draft(draft.as_ref().unwrap_or(&original.draft), &start.site)
+        }
         (None, Some(original), _) => Typed::of_draft(&original.draft, &start.site),
         (None, None, From::Demo) => Typed::demo(&start.site, start.now),
         (None, None, From::Manifest) => Typed::for_manifest(&start.site),
@@ -119,6 +133,9 @@ fn Loaded(from: From, start: NewJobStart) -> impl IntoView {
         answer_with(new_job::status(posted));
     }
     let form = FormState::new(first_typed(&from, &start), &start);
+    let debug = matches!(from, From::Debug(_));
+    let refused =
+        start.original.as_ref().filter(|_| debug).and_then(|one| one.draft.clone().into_debug().err());
     let moved = start.posted.map(|posted| posted.moved).unwrap_or_default();
     let action = from.href();
     let form_ref = NodeRef::<leptos::html::Form>::new();
@@ -131,6 +148,7 @@ fn Loaded(from: From, start: NewJobStart) -> impl IntoView {
             <h1>"Create job"</h1>
             <StartFrom from=from.clone() demo=form.has_cluster(ClusterKind::Local)/>
         </div>
+        {debug.then(|| view! { <Debugging refused/> })}
         <form
             method="post"
             action=action
@@ -170,10 +188,28 @@ fn StartFrom(from: From, demo: bool) -> impl IntoView {
     if demo || from == From::Demo {
         choices.insert(1, ("Demo job", From::Demo.href(), from == From::Demo));
     }
-    if from.job().is_some() {
-        choices.push(("Copy of a job", from.href(), true));
+    match &from {
+        From::Job(_) => choices.push(("Copy of a job", from.href(), true)),
+        From::Debug(id) => {
+            choices.push(("Copy of a job", paths::new_job_like(id), false));
+            choices.push(("Debug job", from.href(), true));
+        }
+        From::Scratch | From::Demo | From::Manifest => {}
     }
     view! { <Segmented label="Start from" choices/> }
+}
+
+/// What a debug job is, or why there is none of this job.
+#[component]
+fn Debugging(refused: Option<String>) -> impl IntoView {
+    let (tone, mark) = match refused {
+        Some(_) => (Tone::Amber, Mark::Warning),
+        None => (Tone::Blue, Mark::Info),
+    };
+    let text = refused.unwrap_or_else(|| {
+        "A new job with the same inputs, in one replica. Instead of the program a shell prints the program's command and waits a day, so that you can look into it from inside; nothing restarts or judges it. Change below what you like.".to_owned()
+    });
+    view! { <div class="mt-5"><Notice tone mark><p>{text}</p></Notice></div> }
 }
 
 /// What the server changed by the rules of linked switches; nothing has been created yet.

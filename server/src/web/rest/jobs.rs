@@ -275,6 +275,34 @@ pub async fn resubmit(
     }
 }
 
+/// A debug job.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Debugging {
+    /// A merge patch (RFC 7396) on the debug job's body.
+    #[schema(value_type = Option<Object>)]
+    changes: Option<Value>,
+}
+
+/// Makes a new job to look into this one: the same inputs in one replica, nothing that restarts or judges it, and a shell that prints the
+/// program's command and waits a day in place of the program.
+#[utoipa::path(post, operation_id = "debug_job", path = "/api/v1/jobs/{job_id}/debug", tag = "jobs", params(("job_id" = String, Path)), request_body = Option<Debugging>,
+    responses((status = 201, body = JobView, description = "The new job", headers(("Location" = String))), Refusals))]
+pub async fn debug(
+    State(state): State<WebState>,
+    Asks(caller): Asks,
+    ApiPath(id): ApiPath<JobId>,
+    mark: Option<Extension<Mark>>,
+    OptionalJson(wanted): OptionalJson<Debugging>,
+) -> Result<Response, Problem> {
+    let original = state.service.job(&caller, &id).await?;
+    let draft = JobDraft::from(&original.spec).into_debug().map_err(|why| AppError::Conflict { why })?;
+    let draft = changed(&draft, wanted.changes)?;
+    let mark = mark.map(|Extension(Mark(mark))| mark);
+    let new = state.service.create_job(&caller, &draft, Some(&id), mark).await.map_err(in_changes)?;
+    created(&state, &caller, &new).await
+}
+
 /// The draft with a merge patch applied.
 fn changed(draft: &JobDraft, changes: Option<Value>) -> Result<JobDraft, Problem> {
     let Some(changes) = changes else { return Ok(draft.clone()) };

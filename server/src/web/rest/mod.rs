@@ -1,5 +1,6 @@
 //! REST, version 1: one file per area. Handlers parse, call the service, answer; rules live below them.
 
+pub mod bundle;
 pub mod diagnoses;
 pub mod events;
 pub mod import;
@@ -81,7 +82,9 @@ pub fn router() -> OpenApiRouter<WebState> {
         .routes(routes!(jobs::get, jobs::delete))
         .routes(routes!(jobs::stop))
         .routes(routes!(jobs::resubmit))
+        .routes(routes!(jobs::debug))
         .routes(routes!(jobs::acknowledge))
+        .routes(routes!(bundle::get))
         .routes(routes!(jobs::chain))
         .routes(routes!(metrics::get))
         .routes(routes!(events::of_job))

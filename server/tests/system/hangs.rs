@@ -43,12 +43,15 @@ fn seconds(from: &Value, to: &Value) -> f64 {
     (at(to) - at(from)).num_milliseconds() as f64 / 1_000.0
 }
 
+/// What is slow, how many steps it makes, and its environment.
+type Case = (&'static str, u32, &'static [(&'static str, &'static str)]);
+
 /// Suite A. Each program is quiet for longer than the window, or looks as if it were.
 #[tokio::test]
 async fn programs_that_work_slowly_raise_nothing() {
     let _turn = TURN.lock().await;
     let world = world().await;
-    let cases: &[(&str, u32, &[(&str, &str)])] = &[
+    let cases: &[Case] = &[
         ("a long load", 12, &[("SLOW", "load"), ("SLOW_SECONDS", "8")]),
         ("a long evaluation", 12, &[("SLOW", "evaluation"), ("SLOW_SECONDS", "8")]),
         ("rank 1 alone evaluates", 12, &[("SLOW", "evaluation"), ("SLOW_SECONDS", "8"), ("SLOW_RANK", "1")]),

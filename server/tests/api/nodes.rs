@@ -6,6 +6,11 @@ use serde_json::json;
 
 use crate::support::{Answer, Server, Setup, request};
 
+/// A server with its local cluster.
+async fn connected() -> Server {
+    Server::with(Setup { local: true, ..Setup::default() }).await
+}
+
 async fn form(server: &Server, path: &str, body: &str) -> Answer {
     let sent = request("POST", path).header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
     server.send(sent.body(Body::from(body.to_owned())).unwrap()).await
@@ -13,7 +18,7 @@ async fn form(server: &Server, path: &str, body: &str) -> Answer {
 
 #[tokio::test]
 async fn a_person_puts_a_node_out_and_lets_it_in_again() {
-    let server = Server::new().await;
+    let server = connected().await;
     let put_out = server.post("/api/v1/nodes/node-2/quarantine", r#"{"reason":"fan <b>noise</b>"}"#).await;
     assert_eq!(put_out.status, StatusCode::OK, "{}", put_out.text);
     let node = put_out.json();
@@ -54,7 +59,7 @@ async fn a_person_puts_a_node_out_and_lets_it_in_again() {
 
 #[tokio::test]
 async fn who_could_not_start_is_said_before_and_has_to_be_confirmed() {
-    let server = Server::new().await;
+    let server = connected().await;
     server.job(r#"{"name":"all-of-it","command":["true"],"replicas":8}"#).await;
     let body = r#"{"reason":"fan"}"#;
     let refused = server.post("/api/v1/nodes/node-1/quarantine", body).await;
@@ -82,7 +87,7 @@ async fn who_could_not_start_is_said_before_and_has_to_be_confirmed() {
 
 #[tokio::test]
 async fn what_is_wrong_is_named_and_changes_nothing() {
-    let server = Server::new().await;
+    let server = connected().await;
     let mut seen = Vec::new();
     for (path, body) in [
         ("/api/v1/nodes/node-1/quarantine", r#"{"reason":" "}"#),
@@ -108,7 +113,7 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
 
 #[tokio::test]
 async fn the_cap_is_reset_by_a_person_and_that_is_kept() {
-    let server = Server::new().await;
+    let server = connected().await;
     let reset = server.post("/api/v1/nodes:reset-cap", "{}").await;
     assert_eq!(reset.status, StatusCode::OK, "{}", reset.text);
     let cap = reset.json();

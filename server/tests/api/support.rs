@@ -63,6 +63,8 @@ pub struct Setup {
     pub metrics_open: bool,
     /// Beside the local cluster there is one of Kubernetes, which does not answer.
     pub kubernetes: bool,
+    /// The local cluster is connected; it is where there is another, too.
+    pub local: bool,
 }
 
 /// A cluster that is configured and never answers.
@@ -132,6 +134,8 @@ impl Server {
             let (known, cluster) = kubernetes(dir.path(), &stop).await;
             clusters.insert(known.name.clone(), cluster);
             site.clusters.push(known);
+        }
+        if setup.kubernetes || setup.local {
             let (known, cluster) = local(dir.path(), &stop).await;
             clusters.insert(known.name.clone(), cluster);
             site.clusters[0] = known;

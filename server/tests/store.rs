@@ -8,6 +8,8 @@ mod accounts;
 #[cfg(test)]
 mod databases;
 #[cfg(test)]
+mod diagnoses;
+#[cfg(test)]
 mod idempotency;
 #[cfg(test)]
 mod samples;

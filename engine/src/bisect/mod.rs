@@ -71,7 +71,7 @@ pub struct Setup {
 
 /// What a run takes at most. Known before it begins and never exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = DiagnosisCost))]
 pub struct Cost {
     /// Rounds of halves.
     pub rounds: u32,
@@ -118,7 +118,7 @@ impl Setup {
 
 /// What became of a group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = DiagnosisOutcome))]
 #[serde(rename_all = "snake_case", tag = "is")]
 pub enum Outcome {
     /// The test passed.
@@ -150,7 +150,7 @@ impl Outcome {
 
 /// What a round is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = DiagnosisRoundKind))]
 #[serde(rename_all = "snake_case")]
 pub enum RoundKind {
     /// Halves of what failed.
@@ -222,7 +222,7 @@ pub struct Round {
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = DiagnosisVerdict))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Nodes failed again and again, with partners that pass.
@@ -243,7 +243,7 @@ pub enum Verdict {
 
 /// What a run found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = DiagnosisFinding))]
 pub struct Finding {
     /// How it ended.
     pub verdict: Verdict,

@@ -224,10 +224,10 @@ impl Run {
             return;
         }
         let groups = self.rounds.iter().flat_map(|round| &round.groups);
-        let before = groups
+        let mut before = groups
             .filter(|one| matches!(one.why, Why::Part { .. }) && one.nodes == group.nodes)
             .filter(|one| one.outcome.as_ref().is_some_and(Outcome::failed));
-        let partner = before.last().and_then(|one| one.partner.clone());
+        let partner = before.next_back().and_then(|one| one.partner.clone());
         let Some(partner) = partner.filter(|one| group.partner.as_ref().is_some_and(|other| other != one))
         else {
             return;

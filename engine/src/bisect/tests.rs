@@ -2,7 +2,7 @@ use super::*;
 
 /// Nodes `n00` and up.
 fn nodes(count: usize) -> Nodes {
-    (0..count).map(|n| name(n)).collect()
+    (0..count).map(name).collect()
 }
 
 fn name(number: usize) -> NodeName {

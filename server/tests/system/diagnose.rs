@@ -155,10 +155,11 @@ async fn a_run_is_planned_first_refused_with_the_reason_and_stopped() {
         begin(&world, &job, &json!({"command": ["sh", "-c", "sleep 600"], "nodes": ["node-1", "node-2"]}))
             .await;
     let id = run["run_id"].as_str().unwrap();
-    until(&world, id, "running", |detail| {
-        detail.to_string().contains("\"outcome\":null,\"partner\":null,\"started_at\":\"")
-    })
-    .await;
+    let runs = |detail: &Value| {
+        let groups = detail["rounds"][0]["groups"].as_array().unwrap();
+        groups.iter().any(|group| group["started_at"].is_string())
+    };
+    until(&world, id, "running", runs).await;
     let (status, answer) = world.post(&path, &json!({})).await;
     assert_eq!(status, 409, "one at a time: {answer}");
     let (status, _) = world.post(&format!("/api/v1/diagnoses/{id}/stop"), &json!({})).await;

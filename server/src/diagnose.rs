@@ -9,7 +9,7 @@ use engine::{
     bisect::{self, Effect, Finding, Input, Nodes, Outcome, Run},
     chain::{Chain, Request},
     ids::{JobId, ReplicaName, TaskId},
-    job::{FaultTolerance, JobKind, JobSpec, PodOptions},
+    job::{FaultTolerance, HealthChecks, JobKind, JobSpec, PodOptions},
     record::{AttemptResult, State},
     time::Time,
 };
@@ -314,7 +314,11 @@ fn spec_of(diagnosis: &Diagnosis, number: u32, group: u32, nodes: &Nodes) -> Job
         working_dir: diagnosis.working_dir.clone(),
         checkpoint_dir: None,
         kubernetes: PodOptions::default(),
-        fault_tolerance: FaultTolerance::default(),
+        // The test is all that is to run there, and it runs once.
+        fault_tolerance: FaultTolerance {
+            health_checks: HealthChecks { enabled: false, checks: Vec::new(), command: None },
+            ..FaultTolerance::default()
+        },
     }
 }
 

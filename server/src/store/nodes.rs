@@ -31,7 +31,8 @@ pub struct KeptStrike {
     pub job_name: String,
 }
 
-/// Keeps a strike. An incident gives a node one strike, however often it is written.
+/// Keeps a strike. An incident gives a node one strike, however often it is written. A group of a diagnosis strikes nobody: what its
+/// failure says about a node is for the diagnosis to tell.
 ///
 /// # Errors
 /// The database failed.
@@ -41,7 +42,8 @@ pub async fn strike(
     strike: &StrikeRecord,
 ) -> Result<(), StoreError> {
     sqlx::query(
-        "INSERT INTO strike (node, incident_id, job_id, at, doc) VALUES ($1, $2, $3, $4, $5)
+        "INSERT INTO strike (node, incident_id, job_id, at, doc)
+         SELECT $1, $2, job_id, CAST($4 AS BIGINT), $5 FROM job WHERE job_id = $3 AND diagnosis IS NULL
          ON CONFLICT (node, incident_id) DO NOTHING",
     )
     .bind(strike.node.as_str().to_owned())
@@ -150,7 +152,7 @@ pub const NEEDS_LIMIT: i64 = 1_000;
 pub async fn needs(conn: &mut AnyConnection, cluster: &str) -> Result<Vec<Need>, StoreError> {
     let rows = sqlx::query(
         "SELECT job_id, name, replicas, accelerators_per_replica, state FROM job
-         WHERE live = 1 AND cluster IN ($1, '') AND state IN ('queued', 'starting', 'running', 'recovering')
+         WHERE live = 1 AND diagnosis IS NULL AND cluster IN ($1, '') AND state IN ('queued', 'starting', 'running', 'recovering')
          ORDER BY created_at DESC, job_id LIMIT $2",
     )
     .bind(cluster.to_owned())

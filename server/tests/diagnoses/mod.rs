@@ -2,17 +2,17 @@
 
 use engine::{
     bisect::{self, Alone, Input, Setup},
-    ids::NodeName,
+    ids::{NodeName, TaskId},
 };
 use server::store::{
     Write, commit,
     diagnoses::{self, Diagnosis},
-    jobs, leader, steps,
+    jobs, leader, nodes, steps,
 };
 
 use crate::{
     databases::on_each_database,
-    samples::{Sample, at, job_id},
+    samples::{Sample, at, job_id, strike},
 };
 
 fn diagnosis(run_id: &str, n: u32) -> Diagnosis {
@@ -46,6 +46,11 @@ async fn a_run_is_written_by_the_leader_alone_and_a_job_has_one_at_a_time() {
         assert_eq!(diagnoses::create(&mut tx, &diagnosis("d2", 1)).await.unwrap(), None, "one goes on");
         assert_eq!(diagnoses::create(&mut tx, &diagnosis("d3", 2)).await.unwrap(), Some(1));
         diagnoses::mark(&mut tx, &job_id(3), "d1").await.unwrap();
+        let node = NodeName::new("n1").unwrap();
+        for n in [1, 3] {
+            let task = TaskId::of_attempt("sample", &job_id(n), 1);
+            nodes::strike(&mut tx, &job_id(n), &strike(&node, &task, 1, 1)).await.unwrap();
+        }
         commit(tx).await.unwrap();
 
         let mut conn = store.read().await.unwrap();
@@ -62,6 +67,9 @@ async fn a_run_is_written_by_the_leader_alone_and_a_job_has_one_at_a_time() {
         let page = jobs::page(&mut conn, &Default::default(), "ann").await.unwrap();
         assert_eq!(page.total, 2, "a group is no job of people");
         assert_eq!(jobs::counts(&mut conn, "ann").await.unwrap().all, 2);
+        let kept = nodes::strikes(&mut conn, "local", &node).await.unwrap();
+        let jobs: Vec<_> = kept.into_iter().map(|kept| kept.job_id).collect();
+        assert_eq!(jobs, [job_id(1)], "a group strikes nobody");
         drop(conn);
 
         let mut tx = store.write().await.unwrap();

@@ -54,6 +54,7 @@ impl Outbox {
                 *before = Waiting { at, launch, body };
                 return;
             }
+            (ReportBody::Moved { ranks }, _) => ReportBody::Moved { ranks: self.moved_with(launch, ranks) },
             (body, _) => body,
         };
         self.waiting.push_back(Waiting { at, launch, body });
@@ -62,6 +63,28 @@ impl Outbox {
         {
             self.waiting.remove(oldest);
         }
+    }
+
+    /// These ranks and those that moved before, which nobody has been told: one such report waits at most, as none is dropped. What was
+    /// told of a rank afterwards, that it stands still again, holds.
+    fn moved_with(&mut self, launch: u32, mut ranks: Vec<u32>) -> Vec<u32> {
+        let is_moved = |w: &Waiting| w.launch == launch && matches!(w.body, ReportBody::Moved { .. });
+        let Some(place) = self.waiting.iter().rposition(is_moved) else { return ranks };
+        let again: Vec<u32> = (self.waiting.iter().skip(place))
+            .filter_map(|w| match &w.body {
+                ReportBody::Still { ranks } if w.launch == launch => {
+                    Some(ranks.iter().map(|still| still.rank))
+                }
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        if let Some(Waiting { body: ReportBody::Moved { ranks: before }, .. }) = self.waiting.remove(place) {
+            let news: Vec<_> =
+                before.into_iter().filter(|rank| !ranks.contains(rank) && !again.contains(rank)).collect();
+            ranks.extend(news);
+        }
+        ranks
     }
 
     /// What to send now. The same reports until they are acknowledged: what comes meanwhile waits, and is merged.
@@ -159,13 +182,14 @@ fn is_expendable(body: &ReportBody) -> bool {
         | ReportBody::Phase { .. }
         | ReportBody::Checkpoint { .. }
         | ReportBody::Still { .. }
-        | ReportBody::Moved { .. }
         | ReportBody::Stacks { .. } => true,
         ReportBody::Ready
         | ReportBody::Started
         | ReportBody::StartFailed { .. }
         | ReportBody::Exited { .. }
         | ReportBody::Stopped
+        // It takes a standstill back that was told.
+        | ReportBody::Moved { .. }
         | ReportBody::Save { .. }
         | ReportBody::Checked { .. }
         | ReportBody::LogLost { .. } => false,
@@ -242,6 +266,22 @@ mod tests {
         outbox.push(Time(102), 1, still(Vec::new()));
         let sent: Vec<_> = outbox.batch().iter().map(|report| (report.at, report.launch)).collect();
         assert_eq!(sent, [(Time(99), 0), (Time(100), 0), (Time(101), 0), (Time(102), 1)]);
+    }
+
+    #[test]
+    fn that_a_process_moved_again_is_never_dropped_and_waits_once() {
+        let mut outbox = Outbox::default();
+        outbox.push(Time(0), 0, ReportBody::Moved { ranks: vec![0, 1] });
+        for number in 0..10_000 {
+            outbox.push(Time(number), 0, ReportBody::Phase { phase: Phase::Data });
+        }
+        outbox.push(Time(10_000), 0, ReportBody::Moved { ranks: vec![2] });
+        let moved = |outbox: &Outbox| -> Vec<_> {
+            let bodies = outbox.waiting.iter().map(|waiting| &waiting.body);
+            bodies.filter(|body| matches!(body, ReportBody::Moved { .. })).cloned().collect()
+        };
+        assert_eq!(moved(&outbox), [ReportBody::Moved { ranks: vec![2, 0, 1] }]);
+        assert_eq!(outbox.len(), WAITING);
     }
 
     #[test]

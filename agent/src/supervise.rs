@@ -409,7 +409,7 @@ impl Supervisor {
         }
     }
 
-    /// The agent was told to end; told twice, it waits for nobody.
+    /// The agent was told to end; told twice, it waits for no process that is being stopped. A save is not cut short.
     fn told_to_end(&mut self) -> bool {
         if let Some(running) = self.running.as_mut().filter(|_| self.ending) {
             running.hurry(Instant::now());

@@ -148,6 +148,9 @@ pub struct Still {
     /// What the kernel says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ProcessState>,
+    /// Since when it is stopped, where it is: what it did before was no standstill.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_since: Option<Time>,
     /// The phase it named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
@@ -167,6 +170,8 @@ impl Still {
                 WitnessSays::Unknown(reason) => Sign::Unknown(reason.chars().take(REASON_CHARS).collect()),
             })
         };
+        let is_stopped = rank.state.as_ref().is_some_and(|seen| seen.is == RunState::Stopped);
+        let state = rank.witnesses.iter().find(|witness| witness.kind == WitnessKind::KernelState);
         let progress = [WitnessKind::Step, WitnessKind::Checkpoint, WitnessKind::Collective];
         Self {
             since: rank.since,
@@ -176,6 +181,8 @@ impl Still {
             cpu: sign(WitnessKind::Cpu),
             contradicted: progress.into_iter().any(|kind| sign(kind).is_changed()),
             state: rank.state.clone(),
+            // An agent that does not say since when has seen it in its newest sample at least.
+            stopped_since: is_stopped.then(|| state.and_then(|witness| witness.since).unwrap_or(rank.until)),
             phase: rank.phase,
             collective: rank.collective.clone(),
         }
@@ -199,7 +206,10 @@ impl Still {
         }
         let silent =
             if self.output.is_unknown() { self.since } else { self.output.still_since(self.since)? };
-        if self.is(RunState::Stopped) || others.stopped {
+        if let Some(stopped) = self.stopped_since {
+            return Some(stopped.max(silent));
+        }
+        if others.stopped {
             return Some(silent);
         }
         if !self.stack.is_unknown() {

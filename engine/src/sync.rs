@@ -91,7 +91,6 @@ pub struct SyncReply {
     pub version: u64,
     /// What the server wants.
     pub desired: Desired,
-    /// The server's clock when it answered; none of servers of earlier versions.
     /// The server's clock when it answered, so that a replica can tell how far its own is off; none from an older server.
     #[serde(default)]
     pub now: Option<Time>,

@@ -23,11 +23,16 @@ pub struct Contents {
     bytes: u64,
     /// The newest change, nanoseconds since 1970.
     newest: i128,
+    /// The time for the walk was over before its end: how much was seen depends on how fast it was.
+    cut: bool,
 }
 
 impl Contents {
     /// Something was written since: a file grew or appeared. What is only removed is no growth.
     pub fn grew_since(&self, before: &Self) -> bool {
+        if self.cut || before.cut {
+            return self.newest > before.newest;
+        }
         self.bytes > before.bytes || (self.newest > before.newest && self.entries >= before.entries)
     }
 
@@ -62,8 +67,11 @@ pub fn walk(root: &Path) -> io::Result<Contents> {
             Err(_) => continue,
         };
         for entry in entries {
-            if contents.entries as usize >= ENTRIES || Instant::now() >= end {
+            if contents.entries as usize >= ENTRIES {
                 return Ok(contents);
+            }
+            if Instant::now() >= end {
+                return Ok(Contents { cut: true, ..contents });
             }
             // What is removed meanwhile is no error. Links are not followed: they may lead anywhere.
             let Ok((path, meta)) = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))) else {
@@ -107,6 +115,15 @@ mod tests {
         assert!(more.grew_since(&one));
         fs::remove_dir_all(root.join("step-1")).unwrap();
         assert!(!walk(&root).unwrap().grew_since(&more));
+    }
+
+    #[test]
+    fn of_a_walk_that_was_cut_off_only_the_newest_change_counts() {
+        let cut = |bytes, newest| Contents { entries: 9, bytes, newest, cut: true };
+        assert!(!cut(800, 5).grew_since(&cut(500, 5)), "it was faster, nothing was written");
+        assert!(cut(500, 6).grew_since(&cut(800, 5)));
+        let whole = Contents { cut: false, ..cut(900, 5) };
+        assert!(!whole.grew_since(&cut(500, 5)));
     }
 
     #[test]

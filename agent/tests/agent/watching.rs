@@ -338,6 +338,7 @@ fn nothing_is_watched_before_its_time() {
             };
             tasks.map(name).filter(|name| name.starts_with("watch")).collect::<Vec<_>>()
         };
+        eventually("the watch begins", || !threads().is_empty()).await;
         assert_eq!(threads(), ["watch\n"], "nobody looks at stacks yet");
     });
 }

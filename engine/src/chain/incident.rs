@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     EndReason,
     attempt::{self, Attempt, Stage},
-    judge, limits,
+    judge, limits, standstill,
     turn::Turn,
 };
 use crate::{
@@ -384,9 +384,11 @@ impl Turn {
 }
 
 /// Whether it is the same error without progress since. What befalls a node or a replica from outside is no error of the
-/// program and proves nothing about the next try.
+/// program and proves nothing about the next try. Standstills are told apart by their places alone, which are the same for many: that
+/// of a program which never printed a step may have trained for days in between.
 fn repeats(verdict: &Verdict, past: &[PastFailure], reached: Option<u64>) -> bool {
     !judge::is_from_outside(verdict)
+        && (verdict.rule != standstill::RULE || reached.is_some())
         && past.iter().any(|past| past.fingerprint == verdict.fingerprint && reached <= past.reached)
 }
 

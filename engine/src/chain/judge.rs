@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{
     EndReason,
     attempt::{self, Attempt},
-    incident::Gathering,
+    incident::{Gathering, SeenFact},
     standstill,
 };
 use crate::{
@@ -23,7 +23,11 @@ pub(super) fn verdict(gathered: &Gathering, attempt: &Attempt, kind: JobKind, pr
     if let Some(verdict) = gathered.checks.as_ref().filter(|_| gathered.facts.is_empty()) {
         return verdict.as_ref().clone();
     }
-    if let Some(hang) = &gathered.hang {
+    // What kills a node or a replica is also what made it stand still.
+    let is_cause = |seen: &SeenFact| {
+        matches!(seen.reason, EndReason::NodeLost(_) | EndReason::OomKilled | EndReason::Evicted(_))
+    };
+    if let Some(hang) = gathered.hang.as_ref().filter(|_| !gathered.facts.iter().any(is_cause)) {
         return standstill::verdict(hang, attempt, kind, processes);
     }
     let name = |index: usize| attempt::name(kind, index);

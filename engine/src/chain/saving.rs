@@ -285,7 +285,8 @@ impl Turn {
             }
             _ if finished => self.succeed(),
             Then::Requeue { text } if self.chain.attempt.presence != Presence::Gone => self.requeue(&text),
-            Then::Requeue { .. } | Then::Preempt => self.follow_preemption(over_at),
+            Then::Requeue { text } => self.preempt(&text),
+            Then::Preempt => self.follow_preemption(over_at),
         }
     }
 

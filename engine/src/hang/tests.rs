@@ -75,7 +75,9 @@ impl Told {
     }
 
     fn is(self, state: RunState) -> Self {
-        self.change(|still| still.state = Some(ProcessState { is: state, waits_in: None }))
+        let since = self.still.as_ref().map(|still| still.since);
+        self.says(WitnessKind::KernelState, WitnessSays::Unchanged, since)
+            .change(|still| still.state = Some(ProcessState { is: state, waits_in: None }))
     }
 
     fn begun(self, last_enqueued: u64) -> Self {
@@ -313,6 +315,21 @@ fn a_hang_takes_the_whole_window_of_the_samples() {
             Outcome::Hang(_) => "hang",
         };
         assert_eq!(name, want, "{seconds} s");
+    }
+}
+
+#[test]
+fn a_process_that_was_stopped_for_a_moment_stands_still_since_then_only() {
+    let stopped = |since| {
+        stuck(&["step"], 7200).without_stack().is(RunState::Stopped).says(
+            WitnessKind::KernelState,
+            WitnessSays::Changed,
+            since,
+        )
+    };
+    for (since, hangs) in [(Some(at(7290)), false), (None, false), (Some(at(6699)), true)] {
+        let is_hang = matches!(Case::of(vec![stopped(since), waits(7200)]).judge(), Outcome::Hang(_));
+        assert_eq!(is_hang, hangs, "{since:?}");
     }
 }
 

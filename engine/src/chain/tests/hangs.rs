@@ -163,6 +163,25 @@ fn the_same_hang_at_the_same_step_fails_fast_r13() {
 }
 
 #[test]
+fn where_no_step_is_printed_the_same_place_twice_proves_nothing() {
+    let mut world = World::new(watched(2, 2));
+    world.up().after(60.0).hangs(60).after(2.0).all(&ReportBody::Stopped);
+    world.all(&ReportBody::Started).after(60.0).hangs(60).after(2.0).all(&ReportBody::Stopped).gone();
+    assert_eq!(world.actions(), [Action::RestartInPlace, Action::Resubmit]);
+}
+
+#[test]
+fn a_node_that_is_lost_while_the_launch_is_stopped_explains_the_hang() {
+    let mut world = World::new(watched(2, 2));
+    world.up().steps(1, 41).after(60.0).hangs(60).after(2.0);
+    world
+        .placed(&[(0, EndReason::NodeLost("node-1 is gone".to_owned()))])
+        .all(&ReportBody::Stopped)
+        .after(3.0);
+    assert_eq!(world.incidents()[0].failure_type, FailureType::HwNode);
+}
+
+#[test]
 fn beyond_the_limit_it_is_resubmitted_and_keeps_off_the_odd_node_only_on_strong_evidence() {
     for (replicas, avoid) in [(3, vec![node(2)]), (2, vec![])] {
         let mut world = World::new(watched(replicas, 2));

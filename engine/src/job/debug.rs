@@ -9,7 +9,7 @@ pub const DEBUG_SECONDS: u32 = 86_400;
 const SUFFIX: &str = "-debug";
 
 impl JobDraft {
-    /// The job to look into this one with: one replica with one process, nothing that restarts or judges it, and in place of the program a
+    /// The job to look into this one with: one replica with one process, nothing that restarts, judges or checks it, and in place of the program a
     /// shell that prints the program's command and waits for [`DEBUG_SECONDS`]. Image, environment, accelerators, volumes and directories stay.
     ///
     /// # Errors
@@ -32,6 +32,8 @@ impl JobDraft {
         draft.fault_tolerance.policy.enabled = Some(false);
         draft.fault_tolerance.hang_detection.enabled = Some(false);
         draft.fault_tolerance.exit_checkpoint.enabled = Some(false);
+        // Whoever looks into a job that a check stopped has to get in.
+        draft.fault_tolerance.health_checks.enabled = Some(false);
         Ok(draft)
     }
 }
@@ -45,7 +47,7 @@ mod tests {
     fn a_debug_job_has_the_same_inputs_one_replica_and_a_shell() {
         let body = r#"{"name":"pretrain","command":["python3","a b.py"],"env":{"A":"1"},"replicas":4,"processes_per_replica":2,
             "accelerators_per_replica":2,"checkpoint_dir":"ckpt","fault_tolerance":{"auto_failover":true,"max_task_restarts":2,
-            "policy":{"enabled":true},"hang_detection":{"enabled":true}}}"#;
+            "policy":{"enabled":true},"hang_detection":{"enabled":true},"health_checks":{"enabled":true}}}"#;
         let original: JobDraft = serde_json::from_str(body).unwrap();
         let debug = original.clone().into_debug().unwrap();
         assert_eq!((debug.name.as_str(), debug.replicas), ("pretrain-debug", Some(1)));
@@ -55,6 +57,7 @@ mod tests {
         assert_eq!(debug.command[3], "'python3' 'a b.py'");
         let spec = debug.validate(&Site::default()).unwrap();
         assert!(!spec.fault_tolerance.auto_failover && !spec.fault_tolerance.hang_detection.enabled);
+        assert!(!spec.fault_tolerance.health_checks.enabled);
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Service {
         let records =
             attempts::page(&mut conn, id, page.from.unwrap_or(1).max(1), limit).await.map_err(failed)?;
         let attempts = with_details(&mut conn, id, records).await.map_err(failed)?;
-        let diagnostics = self.list_diagnoses(caller, Some(id)).await?;
+        let diagnostics = self.diagnoses_of(&mut conn, Some(id)).await.map_err(failed)?;
         let blaming = incidents::that_avoid(&mut conn, id).await.map_err(failed)?;
         Ok(ChainView {
             job_id: id.clone(),

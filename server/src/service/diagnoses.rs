@@ -14,13 +14,14 @@ use engine::{
     job::{ClusterKind, FieldError, limits as job_limits},
     record::State,
 };
+use sqlx::AnyConnection;
 
 use super::{Service, Wish, failed, internal, may, no_job};
 use crate::{
     clock,
     diagnose::{self, PROBE},
     store::{
-        self, attempts,
+        self, StoreError, attempts,
         diagnoses::{self, Diagnosis, Kept},
         jobs,
     },
@@ -80,13 +81,22 @@ impl Service {
     ) -> Result<Vec<DiagnosisView>, AppError> {
         may(caller, Wish::See)?;
         let mut conn = self.store.snapshot().await.map_err(failed)?;
-        let found = diagnoses::newest(&mut conn, job, LIST).await.map_err(failed)?;
+        self.diagnoses_of(&mut conn, job).await.map_err(failed)
+    }
+
+    /// The same over a connection that is held already: whoever takes a second one may wait for itself.
+    pub(super) async fn diagnoses_of(
+        &self,
+        conn: &mut AnyConnection,
+        job: Option<&JobId>,
+    ) -> Result<Vec<DiagnosisView>, StoreError> {
+        let found = diagnoses::newest(conn, job, LIST).await?;
         let mut names = BTreeMap::new();
         let mut views = Vec::with_capacity(found.len());
         for kept in found {
             let job_id = kept.diagnosis.job_id.clone();
             if !names.contains_key(&job_id) {
-                let head = jobs::head(&mut conn, &job_id).await.map_err(failed)?;
+                let head = jobs::head(conn, &job_id).await?;
                 names.insert(job_id.clone(), head.map(|head| head.name).unwrap_or_default());
             }
             views.push(self.view(&kept, names[&job_id].clone()));

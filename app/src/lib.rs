@@ -23,6 +23,7 @@ pub fn hydrate() {
     use leptos::prelude::document;
 
     console_error_panic_hook::set_once();
+    shell::keep_address_of_page();
     parts::keep_document_path();
     wasm_bindgen_futures::spawn_local(async {
         let Some(body) = document().body() else { return };

@@ -18,12 +18,41 @@ use crate::{
     shortcuts::Shortcuts,
 };
 
+/// The attribute that names the page which is shown in answer to a post, which may have gone to another address.
+#[cfg(feature = "hydrate")]
+const PAGE: &str = "data-page";
+
+/// The page that is shown because a post was refused.
+#[cfg(feature = "ssr")]
+fn page_of_refused_post() -> Option<String> {
+    use_context::<crate::console::Posted>()?;
+    Some(use_context::<http::request::Parts>()?.uri.path_and_query()?.as_str().to_owned())
+}
+
+/// In the browser the document is there already.
+#[cfg(not(feature = "ssr"))]
+fn page_of_refused_post() -> Option<String> {
+    None
+}
+
+/// Gives the browser the address of the page that it shows in answer to a refused post: its routes are those of pages, and what a reload
+/// brings is the page and not the post.
+#[cfg(feature = "hydrate")]
+pub fn keep_address_of_page() {
+    let page = document().document_element().and_then(|root| root.get_attribute(PAGE));
+    if let (Some(page), Ok(history)) = (page, window().history()) {
+        // Only fails for an address of another origin.
+        let _ = history.replace_state_with_url(&wasm_bindgen::JsValue::NULL, "", Some(&page));
+    }
+}
+
 /// The document: the theme is on it before anything is painted.
 pub fn shell(options: LeptosOptions) -> impl IntoView {
     let theme = Frame::of_request().preferences.theme;
+    let page = page_of_refused_post();
     view! {
         <!DOCTYPE html>
-        <html lang="en" data-theme=theme.attribute()>
+        <html lang="en" data-theme=theme.attribute() data-page=page>
             <head>
                 <meta charset="utf-8"/>
                 <meta name="viewport" content="width=device-width, initial-scale=1"/>

@@ -20,7 +20,7 @@ test('a job that stands still is found, restarted in place, and names the rank',
 
   const chain = page.getByRole('region', { name: 'Retry chain' });
   await expect(chain.getByText(/in place 1 of 1/).first()).toBeVisible();
-  await expect(page.getByRole('row', { name: /Attempt 1, launch 1/ }).getByText('Resumed')).toBeVisible();
+  await expect(page.getByRole('row', { name: /Attempt 1, launch 1/ }).getByText('Started fresh')).toBeVisible();
 
   const incidents = page.getByRole('region', { name: 'Incidents' });
   const record = incidents.locator('details').first();
@@ -44,7 +44,7 @@ test('the form says what hang detection needs, and that a window is shorter than
   const { job_id } = await createJob(request, {
     name: 'quiet',
     command: ['python3', 'examples/hangs.py', '--steps', '8'],
-    env: { SLOW: 'evaluation', SLOW_SECONDS: '4', SLOW_AT: '3' },
+    env: { SLOW: 'evaluation', SLOW_SECONDS: '6', SLOW_AT: '3' },
     fault_tolerance: { ...full, hang_detection: { ...full.hang_detection, window_seconds: 3 } },
   });
   await reaches(request, job_id, 'succeeded');

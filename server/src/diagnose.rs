@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use app::console::LogQuery;
 use engine::{
     bisect::{self, Effect, Finding, Input, Nodes, Outcome, Run},
-    chain::{Chain, Request},
+    chain::{Chain, Request, limits::RETURN_SECONDS},
     ids::{JobId, ReplicaName, TaskId},
     job::{FaultTolerance, HealthChecks, JobKind, JobSpec, PodOptions},
     record::{AttemptResult, State},
@@ -44,6 +44,24 @@ const WORDS: usize = 300;
 /// The test that is built in.
 pub const PROBE: &str = "holdfast-agent";
 
+/// A time in which this server leads.
+#[derive(Clone, Copy, Debug)]
+struct Term {
+    epoch: i64,
+    /// Since when it looks at diagnoses.
+    since: Time,
+}
+
+impl Term {
+    /// Whether a limit of the run has passed. What was ordered before this server led may have ended in time while nobody could take that:
+    /// its nodes and agents have [`RETURN_SECONDS`] to speak first.
+    fn is_late(self, run: &Run, now: Time) -> bool {
+        let is_older = run.live().any(|group| group.ordered_at < self.since);
+        let is_heard = !is_older || now >= self.since.plus_seconds(RETURN_SECONDS);
+        is_heard && run.wake_at().is_some_and(|at| at <= now)
+    }
+}
+
 /// Drives the runs of diagnoses while this server leads.
 pub struct Diagnoses {
     /// Where everything is kept.
@@ -60,6 +78,7 @@ impl Diagnoses {
     /// Drives until told to stop.
     pub async fn keep_going(self, stop: CancellationToken) {
         let mut looks = 0_u32;
+        let mut newest = None;
         loop {
             let again = self.clock.now().plus_millis(LOOK_MILLIS);
             tokio::select! {
@@ -68,7 +87,10 @@ impl Diagnoses {
             }
             let Some(epoch) = self.driver.status().epoch.filter(|_| self.driver.is_ready()) else { continue };
             looks = looks.wrapping_add(1);
-            if let Err(error) = self.look(epoch, looks % ORPHANS_EVERY == 1).await {
+            let same = newest.filter(|term: &Term| term.epoch == epoch);
+            let term = same.unwrap_or_else(|| Term { epoch, since: self.clock.now() });
+            newest = Some(term);
+            if let Err(error) = self.look(term, looks % ORPHANS_EVERY == 1).await {
                 tracing::warn!(
                     error = format!("{:#}", anyhow::Error::from(error)),
                     "could not look at diagnoses"
@@ -77,7 +99,7 @@ impl Diagnoses {
         }
     }
 
-    async fn look(&self, epoch: i64, orphans: bool) -> Result<(), StoreError> {
+    async fn look(&self, term: Term, orphans: bool) -> Result<(), StoreError> {
         let mut conn = self.store.read().await?;
         let live = diagnoses::live(&mut conn, RUNS).await?;
         let gone = if orphans { diagnoses::orphans(&mut conn, ORPHANS).await? } else { Vec::new() };
@@ -85,7 +107,7 @@ impl Diagnoses {
         for kept in live {
             let run_id = kept.diagnosis.run_id.clone();
             // One that fails keeps no other from going on.
-            if let Err(error) = self.step(epoch, kept).await {
+            if let Err(error) = self.step(term, kept).await {
                 tracing::warn!(
                     run_id,
                     error = format!("{:#}", anyhow::Error::from(error)),
@@ -103,7 +125,7 @@ impl Diagnoses {
     }
 
     /// Takes what became of the groups of a run, and keeps what follows.
-    async fn step(&self, epoch: i64, kept: Kept) -> Result<(), StoreError> {
+    async fn step(&self, term: Term, kept: Kept) -> Result<(), StoreError> {
         let Kept { number, generation, stop_by, mut diagnosis } = kept;
         let mut inputs = Vec::new();
         if let Some(by) = stop_by {
@@ -114,7 +136,7 @@ impl Diagnoses {
             inputs.extend(self.news(&diagnosis, group).await?);
         }
         let now = self.clock.now();
-        if diagnosis.run.wake_at().is_some_and(|at| at <= now) {
+        if term.is_late(&diagnosis.run, now) {
             inputs.push(Input::Tick);
         }
         let before = diagnosis.run.clone();
@@ -129,7 +151,7 @@ impl Diagnoses {
             return Ok(());
         }
         let mut tx = self.store.write().await?;
-        if diagnoses::write(&mut tx, epoch, generation, &diagnosis).await? != Write::Done {
+        if diagnoses::write(&mut tx, term.epoch, generation, &diagnosis).await? != Write::Done {
             tracing::debug!(diagnosis.run_id, "a step of a diagnosis was overtaken");
             return Ok(());
         }
@@ -265,8 +287,7 @@ pub async fn perform(
     Ok(hurry)
 }
 
-/// What is done with what a run found: the job's history tells it, and its next attempts keep off the confirmed suspects. Quarantine of
-/// nodes begins here.
+/// What is done with what a run found: the job's history tells it, and its next attempts keep off the confirmed suspects.
 ///
 /// # Errors
 /// The database failed.
@@ -352,5 +373,30 @@ mod tests {
         assert_eq!(speed("slowest transfer 812.4 MB/s, all-reduce 640.2 MB/s"), Some(812.4));
         assert_eq!(speed("slowest transfer inf MB/s"), None);
         assert_eq!(speed(""), None);
+    }
+
+    #[test]
+    fn a_server_that_takes_up_the_lead_hears_what_ran_before_it_says_that_a_limit_has_passed() {
+        let nodes = ["n1", "n2"].map(|name| engine::ids::NodeName::new(name).unwrap());
+        let setup = bisect::Setup {
+            nodes: nodes.into(),
+            alone: bisect::Alone::TellsSome,
+            probe_seconds: 60,
+            accelerators_per_node: 1,
+        };
+        let run = bisect::start(setup, Time(0)).run;
+        let limit = run.wake_at().unwrap();
+        let just_before = |at: Time| Time(at.micros() - 1);
+        let led_all_along = Term { epoch: 1, since: Time(0) };
+        assert!(!led_all_along.is_late(&run, just_before(limit)));
+        assert!(led_all_along.is_late(&run, limit));
+        let came_late = Term { epoch: 2, since: limit.plus_seconds(5) };
+        let heard = came_late.since.plus_seconds(RETURN_SECONDS);
+        assert!(!came_late.is_late(&run, came_late.since));
+        assert!(!came_late.is_late(&run, just_before(heard)));
+        assert!(came_late.is_late(&run, heard));
+        let came_early = Term { epoch: 2, since: Time(1) };
+        assert!(!came_early.is_late(&run, just_before(limit)));
+        assert!(came_early.is_late(&run, limit));
     }
 }

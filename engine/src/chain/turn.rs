@@ -1,5 +1,7 @@
 //! One step in the making: the chain being changed, and what is collected on the way.
 
+use std::collections::BTreeSet;
+
 use super::{
     Chain, Course, Effect, Step,
     attempt::{Attempt, Presence, Stage},
@@ -151,15 +153,23 @@ impl Turn {
         self.flush();
         let chain = &mut self.chain;
         let number = chain.attempt.number.saturating_add(1);
-        chain.attempt = Attempt::order(
+        let only = std::mem::take(&mut chain.attempt.only);
+        // One that is bound to its nodes stays bound to them, whatever is held against them.
+        let (own, kept_out) = if only.is_empty() {
+            (chain.avoided.nodes(), chain.kept_out.clone())
+        } else {
+            (BTreeSet::new(), BTreeSet::new())
+        };
+        let next = Attempt::order(
             &chain.job_id,
             &chain.spec,
             number,
             cause,
-            (chain.avoided.nodes(), &chain.kept_out),
+            (own, &kept_out),
             &chain.history,
             self.now,
         );
+        chain.attempt = Attempt { only, ..next };
         chain.course = Course::Attempt;
         if cause == AttemptCause::Failure {
             let next = chain.attempt.task_id.clone();

@@ -12,7 +12,7 @@ use engine::{
 use sha2::{Digest, Sha256};
 use sqlx::AnyConnection;
 
-use super::{Service, Wish, failed, internal, jobs::what_may, may, no_job};
+use super::{Service, Wish, diagnoses::forbids, failed, internal, jobs::what_may, may, no_job};
 use crate::{
     clock,
     store::{
@@ -120,7 +120,10 @@ impl Service {
     pub(super) async fn resubmit_job(&self, caller: &Caller, id: &JobId) -> Result<(), AppError> {
         let summary = self.summary(caller, id).await?;
         let chain = self.chain_of(id).await?;
-        match what_may(&summary, self.missing(chain.spec()).as_deref()).resubmit {
+        let mut conn = self.store.read().await.map_err(failed)?;
+        let forbidden = forbids(&mut conn, id).await?;
+        drop(conn);
+        match forbidden.or(what_may(&summary, self.missing(chain.spec()).as_deref()).resubmit) {
             Some(why) => Err(AppError::Conflict { why }),
             None => self.request(caller, id, Request::Resubmit).await,
         }
@@ -166,6 +169,13 @@ impl Service {
         let mut changes = self.driver.changes();
         let request_id = clock::new_id().map_err(|why| internal(&why.into()))?;
         let mut tx = self.store.write().await.map_err(failed)?;
+        if request == Request::Resubmit {
+            // A diagnosis may have begun since that was looked at.
+            jobs::hold(&mut tx, id).await.map_err(failed)?;
+            if let Some(why) = forbids(&mut tx, id).await? {
+                return Err(AppError::Conflict { why });
+            }
+        }
         let kept = inbox::add(&mut tx, id, &request_id, &request, &caller.name, self.clock.now())
             .await
             .map_err(failed)?;

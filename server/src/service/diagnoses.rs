@@ -10,9 +10,9 @@ use app::{
 };
 use engine::{
     bisect::{self, Alone, Setup, limits},
+    chain::Request,
     ids::{JobId, NodeName, TaskId},
     job::{ClusterKind, FieldError, limits as job_limits},
-    record::State,
 };
 use sqlx::AnyConnection;
 
@@ -23,7 +23,7 @@ use crate::{
     store::{
         self, StoreError, attempts,
         diagnoses::{self, Diagnosis, Kept},
-        jobs,
+        inbox, jobs,
     },
 };
 
@@ -61,6 +61,16 @@ impl Service {
         diagnosis.by.clone_from(&caller.name);
         diagnosis.run = step.run;
         let mut tx = self.store.write().await.map_err(failed)?;
+        // Since the plan was made it may have been resubmitted; who resubmits it looks for a diagnosis in the same way.
+        jobs::hold(&mut tx, id).await.map_err(failed)?;
+        let head = jobs::head(&mut tx, id).await.map_err(failed)?.ok_or_else(|| no_job(id))?;
+        if !head.summary.state.is_terminal() {
+            return Err(AppError::Conflict { why: IS_BUSY.to_owned() });
+        }
+        let waiting = inbox::take(&mut tx, id).await.map_err(failed)?;
+        if waiting.iter().any(|waiting| waiting.request == Request::Resubmit) {
+            return Err(AppError::Conflict { why: IS_RESUBMITTED.to_owned() });
+        }
         // Of two that begin at once the second is refused here.
         let Some(number) = diagnoses::create(&mut tx, &diagnosis).await.map_err(failed)? else {
             return Err(AppError::Conflict { why: RUNS_ALREADY.to_owned() });
@@ -195,6 +205,7 @@ impl Service {
         let attempt = attempts::page(&mut conn, id, head.summary.attempts_total, 1).await.map_err(failed)?;
         let attempt = attempt.into_iter().next();
         let others = diagnoses::newest(&mut conn, Some(id), 1).await.map_err(failed)?;
+        let group_of = diagnoses::run_of(&mut conn, id).await.map_err(failed)?;
         drop(conn);
         let spec = chain.spec();
         let is_local =
@@ -257,13 +268,14 @@ impl Service {
             probe_seconds,
             accelerators_per_node: known.iter().map(|node| node.slots).min().unwrap_or(1).max(1),
         };
-        let is_busy = !matches!(head.summary.state, State::Succeeded | State::Failed | State::Stopped);
-        let refusal = if !is_local {
+        let refusal = if let Some(run_id) = group_of {
+            Some(is_group(&run_id))
+        } else if !is_local {
             Some(format!("Bisect Diagnose tests nodes of a local cluster; {} is none.", spec.cluster))
         } else if others.iter().any(|other| other.diagnosis.run.finding().is_none()) {
             Some(RUNS_ALREADY.to_owned())
-        } else if is_busy {
-            Some("The job has not ended: the test needs the nodes to itself. Stop the job first.".to_owned())
+        } else if !head.summary.state.is_terminal() {
+            Some(IS_BUSY.to_owned())
         } else if setup.nodes.is_empty() {
             Some("The newest attempt never had a node of this cluster; choose the nodes.".to_owned())
         } else {
@@ -298,6 +310,32 @@ impl Service {
         Ok((plan, setup, diagnosis))
     }
 }
+
+/// Why a job may not go on, as far as diagnoses are concerned: it is a group of one, or one of it goes on and needs its nodes.
+pub(super) async fn forbids(conn: &mut AnyConnection, id: &JobId) -> Result<Option<String>, AppError> {
+    if let Some(run_id) = diagnoses::run_of(conn, id).await.map_err(failed)? {
+        return Ok(Some(is_group(&run_id)));
+    }
+    let newest = diagnoses::newest(conn, Some(id), 1).await.map_err(failed)?;
+    let live = newest.into_iter().find(|kept| kept.diagnosis.run.finding().is_none());
+    Ok(live.map(|kept| {
+        format!(
+            "Diagnosis #{} of this job ({}) goes on and needs the nodes to itself. Wait for its end or stop it, then resubmit.",
+            kept.number, kept.diagnosis.run_id
+        )
+    }))
+}
+
+fn is_group(run_id: &str) -> String {
+    format!(
+        "This job is one test of diagnosis {run_id}, which alone begins and ends it. Diagnose or resubmit the job that the diagnosis is about."
+    )
+}
+
+const IS_BUSY: &str = "The job has not ended: the test needs the nodes to itself. Stop the job first.";
+
+const IS_RESUBMITTED: &str =
+    "The job is being resubmitted, and the test needs the nodes to itself. Stop the job first.";
 
 const RUNS_ALREADY: &str = "A diagnosis of this job goes on already; wait for it, or stop it.";
 

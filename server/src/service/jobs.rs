@@ -11,7 +11,7 @@ use engine::{
     record::{State, Summary},
 };
 
-use super::{Service, Wish, failed, internal, may, no_job};
+use super::{Service, Wish, diagnoses::forbids, failed, internal, may, no_job};
 use crate::store::{attempts, jobs};
 
 impl Service {
@@ -38,6 +38,7 @@ impl Service {
         let mut conn = self.store.snapshot().await.map_err(failed)?;
         let head = jobs::head(&mut conn, id).await.map_err(failed)?.ok_or_else(|| no_job(id))?;
         let chain = jobs::chain(&mut conn, id).await.map_err(failed)?.ok_or_else(|| no_job(id))?.chain;
+        let forbidden = forbids(&mut conn, id).await?;
         // From the chain and not from the last step, so that running clocks in it run.
         let summary = chain.summary(now);
         let mut state_of = async |number| -> Result<State, AppError> {
@@ -48,6 +49,8 @@ impl Service {
                 .ok_or_else(|| internal(&anyhow::anyhow!("attempt {number} of job {id} is not in the store")))
         };
         let missing = self.missing(chain.spec());
+        let mut may = what_may(&summary, missing.as_deref());
+        may.resubmit = forbidden.or(may.resubmit);
         Ok(JobView {
             original_state: state_of(1).await?,
             latest_state: state_of(summary.attempts_total).await?,
@@ -58,7 +61,7 @@ impl Service {
             created_at: head.created_at,
             ended_at: head.ended_at,
             spec: chain.spec().clone(),
-            may: what_may(&summary, missing.as_deref()),
+            may,
             cluster_configured: missing.is_none(),
             cluster_troubles: self.shown_troubles(chain.spec(), &summary),
             summary,

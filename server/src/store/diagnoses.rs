@@ -189,6 +189,19 @@ pub async fn mark(conn: &mut AnyConnection, job_id: &JobId, run_id: &str) -> Res
     Ok(())
 }
 
+/// The run that a job is a group of; none for a job of people.
+///
+/// # Errors
+/// The database failed.
+pub async fn run_of(conn: &mut AnyConnection, job_id: &JobId) -> Result<Option<String>, StoreError> {
+    let row = sqlx::query("SELECT diagnosis FROM job WHERE job_id = $1 AND diagnosis IS NOT NULL")
+        .bind(job_id.as_str().to_owned())
+        .fetch_optional(conn)
+        .await
+        .doing("reading which diagnosis a job is a group of")?;
+    row.map(|row| get(&row, "diagnosis")).transpose()
+}
+
 /// Groups whose run is gone, at most `limit`: nobody can see them any more.
 ///
 /// # Errors

@@ -212,6 +212,19 @@ pub async fn head(conn: &mut AnyConnection, job_id: &JobId) -> Result<Option<Job
     .transpose()
 }
 
+/// Keeps other writers off a job until the transaction ends, so that what is read of it then stays true. Nothing where there is no such job.
+///
+/// # Errors
+/// The database failed.
+pub async fn hold(conn: &mut AnyConnection, job_id: &JobId) -> Result<(), StoreError> {
+    sqlx::query("UPDATE job SET diagnosis = diagnosis WHERE job_id = $1")
+        .bind(job_id.as_str().to_owned())
+        .execute(conn)
+        .await
+        .doing("keeping others off a job")?;
+    Ok(())
+}
+
 /// Whether there was a job of this id that was removed.
 ///
 /// # Errors

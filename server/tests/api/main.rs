@@ -5,6 +5,7 @@
 mod access;
 mod clusters;
 mod contract;
+mod diagnoses;
 mod forms;
 mod import;
 mod jobs;

@@ -243,3 +243,17 @@ fn a_note_is_an_entry_of_the_history_and_nothing_else() {
     let Some(Record::Event(event)) = world.records.last() else { panic!("{:?}", world.records) };
     assert_eq!((event.kind, event.text.as_str()), (EventKind::Node, "n1 was quarantined."));
 }
+
+#[test]
+fn the_next_attempt_of_a_job_that_is_bound_to_its_nodes_stays_bound_to_them() {
+    let mut world = World::new(full(2, 2));
+    let only: BTreeSet<_> = [node(1), node(2)].into();
+    let (job_id, spec) = (world.chain.job_id.clone(), world.chain.spec.clone());
+    world.chain = Chain::start_on(job_id, spec, only.clone(), world.now).chain;
+    world.give(Input::KeptOut { nodes: [node(1)].into() });
+    world.up().crash(0, crate::failure::FailureType::OomGpu).observe(Observation::Absent);
+    world.ask(Request::Resubmit).gone();
+    let plan = world.chain.plan();
+    assert_eq!((plan.number, &plan.only), (2, &only));
+    assert_eq!((plan.avoid, plan.quarantined), (BTreeSet::new(), BTreeSet::new()));
+}

@@ -178,9 +178,12 @@ impl Slots {
         let (reason, text) = match unknown {
             Some(node) => (QueueReason::Unschedulable, format!("needs node {node}, and there is none")),
             None => {
-                let text =
-                    format!("needs {} slots on each of its nodes; busy: {}", wanted.slots, busy.join(", "));
-                (QueueReason::Busy, text)
+                let why = if busy.is_empty() {
+                    "waits behind others".to_owned()
+                } else {
+                    format!("busy: {}", busy.join(", "))
+                };
+                (QueueReason::Busy, format!("needs {} slots on each of its nodes; {why}", wanted.slots))
             }
         };
         let free = self.free.values().filter(|free| **free >= wanted.slots).count() as u32;
@@ -263,6 +266,8 @@ mod tests {
             (queue.reason, &*queue.text),
             (QueueReason::Busy, "needs 2 slots on each of its nodes; busy: node-2")
         );
+        let queue = slots.why(&only(&["node-1", "node-3"]), 1);
+        assert_eq!(queue.text, "needs 2 slots on each of its nodes; waits behind others");
         assert_eq!(slots.why(&only(&["node-9"]), 1).reason, QueueReason::Unschedulable);
         assert_eq!(placed(&mut slots, &only(&["node-1"])).unwrap(), ["node-1"]);
     }

@@ -53,7 +53,9 @@ impl LocalCluster {
             position += 1;
             let order = &entry.attempt.order;
             let wanted = place::Wanted::of(&order.spec, &order.plan, kept_out.as_ref());
-            let placement = if blocked { None } else { slots.place(&wanted) };
+            // An attempt that is bound to its nodes can use no others: it holds nobody up for them, and nobody else holds it up.
+            let is_bound = !wanted.only.is_empty();
+            let placement = if blocked && !is_bound { None } else { slots.place(&wanted) };
             let waited_for = entry.attempt.queue.clone();
             match placement {
                 Some(placement) => {
@@ -62,8 +64,8 @@ impl LocalCluster {
                 }
                 None => {
                     let queue = slots.why(&wanted, position);
-                    // Others go first only past an attempt whose own exclusions keep it waiting.
-                    blocked |= queue.reason == QueueReason::Busy;
+                    // Others go first only past an attempt whose own exclusions or nodes keep it waiting.
+                    blocked |= queue.reason == QueueReason::Busy && !is_bound;
                     if waited_for.as_ref() == Some(&queue) {
                         continue;
                     }

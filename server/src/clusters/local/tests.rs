@@ -259,6 +259,33 @@ async fn one_that_waits_for_its_avoided_node_lets_others_pass() {
 }
 
 #[tokio::test]
+async fn one_that_is_bound_to_its_nodes_holds_nobody_up_and_is_held_up_by_them_alone() {
+    let world = World::new(3, 1, "exec sleep 600");
+    let cluster = world.open().await;
+    let bound = |job: &str, node: &str| {
+        let mut order = order(job, 1, &[]);
+        order.plan.only.insert(NodeName::new(node).unwrap());
+        order
+    };
+    let (runner, other, large) = (order("jrunner", 1, &[]), order("jother", 1, &[]), order("jlarge", 2, &[]));
+    let (busy, free) = (bound("jbusy", "node-1"), bound("jfree", "node-3"));
+    for job in [&runner, &busy, &other, &large, &free] {
+        cluster.create(job).await.unwrap();
+    }
+    for job in [&runner, &other, &free] {
+        until(&cluster, job, "running", runs).await;
+    }
+    for job in [&busy, &large] {
+        let seen = cluster.observe(&job.plan.task_id, PYTORCH, None).await.unwrap();
+        assert!(
+            matches!(&seen, Observation::Waiting(queue) if queue.reason == QueueReason::Busy),
+            "{seen:?}"
+        );
+    }
+    delete(&cluster, &[&runner, &other, &free, &busy, &large], true).await;
+}
+
+#[tokio::test]
 async fn replicas_outlive_the_server_and_are_adopted() {
     let world = World::new(2, 2, "exec sleep 600");
     let job = order("jadopted", 2, &[]);

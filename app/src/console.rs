@@ -479,12 +479,14 @@ pub struct DiagnosisGroup {
 pub struct ExcludedNode {
     /// The node.
     pub node: NodeName,
-    /// The incident that blamed it.
-    pub incident: IncidentId,
+    /// The newest incident that blamed it; none where no incident did.
+    pub incident: Option<IncidentId>,
     /// Its type.
-    pub failure_type: engine::failure::FailureType,
+    pub failure_type: Option<engine::failure::FailureType>,
+    /// The newest diagnosis that found it, where no incident blamed it since: its run id.
+    pub diagnosis: Option<String>,
     /// When.
-    pub at: Time,
+    pub at: Option<Time>,
 }
 
 /// One attempt with what belongs to it.

@@ -229,9 +229,10 @@ pub fn chain() -> ChainView {
     chain.excluded = [(7, 1, 2, FailureType::HwNode, 186), (11, 2, 2, FailureType::CommHang, 334)]
         .map(|(n, attempt, i, failure_type, m)| ExcludedNode {
             node: node(n),
-            incident: IncidentId::of_attempt(&task(attempt), i),
-            failure_type,
-            at: minute(f64::from(m)),
+            incident: Some(IncidentId::of_attempt(&task(attempt), i)),
+            failure_type: Some(failure_type),
+            diagnosis: None,
+            at: Some(minute(f64::from(m))),
         })
         .to_vec();
     chain

@@ -1,17 +1,22 @@
 //! Hides what looks confidential in texts that are read elsewhere than a program's log, by more people. Pure, and only as good as the names
 //! and beginnings that are known.
 
-/// How names of what nobody should read end.
-const CONFIDENTIAL: [&str; 10] = [
+/// How names of what nobody should read end, in small letters and with `_` for `-`.
+const CONFIDENTIAL: [&str; 15] = [
     "password",
     "passwd",
+    "passphrase",
+    "pwd",
+    "_pass",
     "secret",
     "token",
-    "api_key",
-    "api-key",
+    "credential",
+    "credentials",
+    "_key",
     "apikey",
-    "access_key",
-    "private_key",
+    "accesskey",
+    "secretkey",
+    "privatekey",
     "authorization",
 ];
 /// How secrets begin that are told by themselves: of Hugging Face, OpenAI and those like it, AWS, GitHub, GitLab, Google, NVIDIA, Slack, and
@@ -101,7 +106,7 @@ enum After {
 
 /// A word that is no value itself, without what is confidential in it.
 fn open(word: &str) -> String {
-    without_secrets(&without_password(word))
+    without_secrets(&without_passwords(word))
 }
 
 /// Whether the word before what a bearer shows ends here: `Bearer`, or what ends so after a sign.
@@ -145,7 +150,7 @@ fn is_secret(run: &str) -> bool {
 
 /// Whether what bears this name is nothing that others should read.
 pub fn is_confidential(name: &str) -> bool {
-    let name = name.trim_end_matches(['"', '\'']).to_lowercase();
+    let name = name.trim_end_matches(['"', '\'']).to_lowercase().replace('-', "_");
     CONFIDENTIAL.iter().any(|confidential| name.ends_with(confidential))
 }
 
@@ -159,15 +164,29 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.')
 }
 
-/// `scheme://user:password@host` without its password.
-fn without_password(word: &str) -> String {
-    let hidden = || {
-        let (scheme, rest) = word.split_once("://")?;
-        let (account, host) = rest.split_once('@')?;
-        let (user, _) = account.split_once(':')?;
-        Some(format!("{scheme}://{user}:{HIDDEN}@{host}"))
-    };
-    hidden().unwrap_or_else(|| word.to_owned())
+/// Every address of a word without its password, and without its user where that stands alone or before a password that is none: then it is a
+/// token.
+fn without_passwords(word: &str) -> String {
+    let (mut kept, mut left) = (String::new(), word);
+    while let Some(at) = left.find("://") {
+        let (scheme, rest) = left.split_at(at + 3);
+        kept.push_str(scheme);
+        let end = rest.find(['/', '?', '#', '"', '\'', '<', '>']).unwrap_or(rest.len());
+        left = match rest[..end].rsplit_once('@') {
+            Some((account, _)) => {
+                kept.push_str(&match account.split_once(':') {
+                    Some((user, password)) if !matches!(password, "" | "x-oauth-basic") => {
+                        format!("{user}:{HIDDEN}")
+                    }
+                    _ => HIDDEN.to_owned(),
+                });
+                &rest[account.len()..]
+            }
+            None => rest,
+        };
+    }
+    kept.push_str(left);
+    kept
 }
 
 #[cfg(test)]
@@ -210,6 +229,21 @@ mod tests {
             ("pip install sk-learn-compatible-tools", "pip install sk-learn-compatible-tools"),
             ("OSError: tokenizer.json: not found", "OSError: tokenizer.json: not found"),
             ("see https://example.org/a@b", "see https://example.org/a@b"),
+            ("amqp://ana:p@ss:w@mq:5672/x", "amqp://ana:***@mq:5672/x"),
+            ("git clone https://0123abcd@hub/x.git", "git clone https://***@hub/x.git"),
+            ("git clone https://0123abcd:@hub/x.git", "git clone https://***@hub/x.git"),
+            ("https://0123abcd:x-oauth-basic@hub/x", "https://***@hub/x"),
+            ("redis://:hunter2@a,redis://:hunter3@b/0", "redis://:***@b/0"),
+            (
+                r#"{"a":"http://u:p1@h/","b":"http://u:p2@h?q=1"}"#,
+                r#"{"a":"http://u:***@h/","b":"http://u:***@h?q=1"}"#,
+            ),
+            ("url=http://u:p1@h/x;http://p2@h", "url=http://u:***@h/x;http://***@h"),
+            ("http://h:80/a http://h", "http://h:80/a http://h"),
+            ("DB_PASS=a1 SSH_KEY=b2 MYSQL_PWD=c3", "DB_PASS=*** SSH_KEY=*** MYSQL_PWD=***"),
+            ("GPG_PASSPHRASE=a1 credentials: b2", "GPG_PASSPHRASE=*** credentials: ***"),
+            ("aws_credential=a1 run --private-key b2", "aws_credential=*** run --private-key ***"),
+            ("KeyError: 'x', monkey: 2b, pass: 2b", "KeyError: 'x', monkey: 2b, pass: 2b"),
             ("tokens: 4096, loss=0.5", "tokens: 4096, loss=0.5"),
             (
                 "KeyError: 'token_type_ids' on worker-1, rank 1",

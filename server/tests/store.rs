@@ -534,8 +534,6 @@ async fn a_node_shows_its_strikes_and_who_keeps_off_it() {
     on_each_database(async |store| {
         let epoch = lead(&store).await;
         let (node, task) = (NodeName::new("n2").unwrap(), task_id(1, 2));
-        let mut avoiding = samples::attempt(1, 2);
-        avoiding.avoided_nodes = vec![node.clone()];
         let mut blaming = incident(&task_id(1, 1), 1);
         blaming.decision.avoid = vec![node.clone()];
         let sample = Sample::new(1).name("alpha").records(vec![
@@ -544,9 +542,9 @@ async fn a_node_shows_its_strikes_and_who_keeps_off_it() {
             Record::Strike(strike(&node, &task_id(1, 1), 2, 5)),
             Record::Incident(task_id(1, 1), blaming.clone()),
             Record::Incident(task.clone(), incident(&task, 1)),
-            Record::Attempt(avoiding.clone()),
-            Record::Attempt(samples::attempt(1, 1)),
+            Record::Attempt(samples::attempt(1, 2)),
         ]);
+        let sample = sample.suspects(&[&node]);
         create(&store, &sample).await;
         let mut conn = store.read().await.unwrap();
         let strikes = nodes::strikes(&mut conn, "local", &node).await.unwrap();
@@ -558,15 +556,21 @@ async fn a_node_shows_its_strikes_and_who_keeps_off_it() {
         assert_eq!(avoided.len(), 1);
         assert_eq!(
             (&avoided[0].0, &avoided[0].1.task_id, avoided[0].1.name.as_str()),
-            (&node, &task, "alpha")
+            (&node, &task_id(1, 1), "alpha")
         );
+        assert_eq!(nodes::keeping_off(&mut conn, "local", &node).await.unwrap(), [job_id(1)]);
+        let other = NodeName::new("n1").unwrap();
+        assert_eq!(nodes::keeping_off(&mut conn, "local", &other).await.unwrap(), []);
+        assert_eq!(nodes::keeping_off(&mut conn, "other", &node).await.unwrap(), []);
         assert_eq!(incidents::that_avoid(&mut conn, &job_id(1)).await.unwrap(), [blaming]);
-        avoiding.state = State::Failed;
-        write(&store, epoch, 1, &Sample::new(1).records(vec![Record::Attempt(avoiding)])).await;
-        assert!(
-            nodes::avoided(&mut conn, "local").await.unwrap().is_empty(),
-            "what is over keeps off nothing"
+        write(&store, epoch, 1, &Sample::new(1).idle().state(State::Failed).suspects(&[&node])).await;
+        assert_eq!(
+            nodes::keeping_off(&mut conn, "local", &node).await.unwrap(),
+            [job_id(1)],
+            "a job that has ended would keep off it when it is resubmitted"
         );
+        write(&store, epoch, 2, &Sample::new(1)).await;
+        assert!(nodes::avoided(&mut conn, "local").await.unwrap().is_empty(), "it was released");
     })
     .await;
 }
@@ -632,10 +636,8 @@ async fn a_forgotten_job_leaves_nothing_and_its_neighbour_everything() {
         let node = NodeName::new("n2").unwrap();
         for n in [1, 2] {
             let task = task_id(n, 1);
-            let mut attempt = samples::attempt(n, 1);
-            attempt.avoided_nodes = vec![node.clone()];
-            let sample = Sample::new(n).records(vec![
-                Record::Attempt(attempt),
+            let sample = Sample::new(n).suspects(&[&node]).records(vec![
+                Record::Attempt(samples::attempt(n, 1)),
                 Record::Launch(task.clone(), launch(0)),
                 Record::Incident(task.clone(), incident(&task, 1)),
                 Record::Points(task.clone(), points(0, &[1, 2])),

@@ -60,7 +60,7 @@ pub struct NodeView {
     pub used: u32,
     /// Jobs that run on it now.
     pub jobs: Vec<NodeJob>,
-    /// Jobs that keep off it for reasons of their own.
+    /// Jobs that keep off it for reasons of their own with their next attempt; they may have ended.
     pub avoided_by: Vec<NodeJob>,
     /// Suspicions, newest first, at most 100.
     pub strikes: Vec<StrikeView>,
@@ -70,7 +70,7 @@ pub struct NodeView {
     pub strikes_limit: u32,
     /// Why it is kept out for every job, by whom and until when.
     pub quarantine: Option<Quarantine>,
-    /// Since when it is on trial: its quarantine ended by its time and no check has passed.
+    /// Since when it is on trial: its quarantine ended by its time. Passing health checks does not end that.
     pub trial_since: Option<Time>,
     /// Nodes of its cluster by what they do.
     pub counts: NodeCounts,

@@ -108,7 +108,7 @@ fn Head(page: NodePage, now: Time) -> impl IntoView {
             .into_any()
         }
         (NodeState::OnTrial, _, Some(since)) => view! {
-            "Its quarantine ended " <Ago at=since now/> " and no check has passed: the next strike puts it out again."
+            "Its quarantine ended " <Ago at=since now/> ": the next strike puts it out again, whatever health checks it passes."
         }
         .into_any(),
         (NodeState::Suspected, ..) => view! { "Something counts against it; it is used by jobs that do not keep off it." }.into_any(),
@@ -182,7 +182,7 @@ fn Release(node: NodeView, out: bool) -> impl IntoView {
         ("Clear", format!("Clear what is held against {}?", node.name))
     };
     let says = if out {
-        "New attempts may use it at once. No health check is made before."
+        "New attempts may use it at once. Health checks run before training on it as on any node."
     } else {
         "It stays in use."
     };

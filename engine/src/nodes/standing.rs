@@ -6,8 +6,8 @@
 //! Choices:
 //! - A strike counts until it is too old, its node was released since, or its job struck many nodes within seconds: that is the job's
 //!   fault, not theirs (R33).
-//! - A quarantine that ends by its time leaves the node on trial: no health check has passed, so the first strike puts it out
-//!   again. After [`LIMIT_OF_ROUNDS`] quarantines in a row it stays out until a person releases it.
+//! - A quarantine that ends by its time leaves the node on trial: the first strike puts it out again. Health checks run before
+//!   training on it as on any node; passing them does not end the trial. After [`LIMIT_OF_ROUNDS`] quarantines in a row it stays out until a person releases it.
 //! - The cap stops what happens by itself, never a person and never a release. Once it had to stop something it stays latched until a
 //!   person resets it, since so many suspects are more likely one cause that is none of theirs.
 
@@ -67,7 +67,7 @@ pub enum NodeState {
     Ready,
     /// Something does, or a job keeps off it.
     Suspected,
-    /// Its quarantine ended by its time and no check has passed: the next strike puts it out again.
+    /// Its quarantine ended by its time: the next strike puts it out again, whatever health checks it passes before training.
     OnTrial,
     /// Every new attempt keeps off it.
     Quarantined,
@@ -269,7 +269,7 @@ fn end(rules: &NodeRules, record: &mut NodeRecord, node: &NodeName, now: Time) -
         record.trial_since = Some(now);
         record.counts_from = Some(now);
         return Some(format!(
-            "The quarantine of {node} is over. No check has passed, so it is on trial: the first strike within {} puts it out again.",
+            "The quarantine of {node} is over. It is on trial: the first strike within {} puts it out again, whatever health checks it passes.",
             words::duration(rules.strike_seconds as f64)
         ));
     }

@@ -1,6 +1,7 @@
 //! What to keep of a job for troubleshooting (R23): one document that explains itself, to be attached to a report.
 //!
-//! Secrets are hidden by their names and beginnings, in every text of it; whoever passes it on looks through it all the same.
+//! Environment variables keep their names alone, and secrets are hidden by their names and beginnings in every text of it; whoever passes it on
+//! looks through it all the same.
 
 use app::{
     console::{
@@ -156,7 +157,7 @@ fn about(job: &JobView, from: u32, events: usize, all_events: u64) -> Vec<String
         format!("What to keep of job {} ({}) for troubleshooting, made by Holdfast.", job.name, job.job_id),
         "`chain.attempts` has the task ids, launches, incidents with their log lines, and each decision with its rule and reason. `job.spec` is what the job is made of.".to_owned(),
         "Failure types are derived from logs and messages; not a confirmed root cause.".to_owned(),
-        "Values that look confidential are replaced by ***. Look through it before you pass it on.".to_owned(),
+        "Values of environment variables, and whatever else looks confidential, are replaced by ***. Look through it before you pass it on.".to_owned(),
     ];
     match &job.spec.checkpoint_dir {
         Some(directory) => about.push(format!("Checkpoints are saved in {directory}.")),
@@ -171,7 +172,10 @@ fn about(job: &JobView, from: u32, events: usize, all_events: u64) -> Vec<String
     about
 }
 
-/// Hides what is confidential in every text of a document: by the name of its field or variable, and by how it looks.
+/// A manifest as it was applied before, in a text of its own.
+const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Hides what is confidential in every text of a document: every value of an environment, else by the name of its field, and by how it looks.
 fn clean(value: &mut Value) {
     match value {
         Value::String(text) => hide(text),
@@ -192,14 +196,30 @@ fn clean(value: &mut Value) {
             // `{"name": "TOKEN", "value": …}` of a manifest.
             let named = fields.get("name").and_then(Value::as_str).is_some_and(redact::is_confidential);
             for (name, field) in fields {
-                if field.is_string() && (redact::is_confidential(name) || (named && name == "value")) {
+                let is_hidden =
+                    redact::is_confidential(name) || name == APPLIED || (named && name == "value");
+                if field.is_string() && is_hidden {
                     *field = Value::String(redact::HIDDEN.to_owned());
+                } else if name == "env" {
+                    clean_env(field);
                 } else {
                     clean(field);
                 }
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Hides every value of an environment: what a variable is named says too little of what it holds. Names stay, and where a value comes from.
+fn clean_env(env: &mut Value) {
+    let hide = |value: &mut Value| *value = Value::String(redact::HIDDEN.to_owned());
+    match env {
+        Value::Object(variables) => variables.values_mut().for_each(hide),
+        Value::Array(variables) => {
+            variables.iter_mut().filter_map(|variable| variable.get_mut("value")).for_each(hide);
+        }
+        other => clean(other),
     }
 }
 
@@ -217,20 +237,26 @@ mod tests {
     #[test]
     fn secrets_are_hidden_wherever_they_stand() {
         let mut value = json!({
-            "env": {"WANDB_API_KEY": "0123456789abcdef0123", "STEPS": "10"},
+            "env": {"WANDB_API_KEY": "0123456789abcdef0123", "HARMLESS": "s1-in-env"},
             "command": ["train", "--hub-token", "abc", "--steps", "10", "--token", "--verbose"],
-            "manifest": {"env": [{"name": "DB_PASSWORD", "value": "hunter2"}, {"name": "LR", "value": "0.1"}]},
+            "manifest": {"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "s2-applied"}}, "env": [
+                {"name": "DB_PASSWORD", "value": "hunter2"}, {"name": "LR", "value": "s3-in-list"},
+                {"name": "FROM", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "pin"}}}
+            ]},
+            "params": [{"name": "DB_PWD", "value": "s4-named"}, {"name": "LR", "value": "0.1"}],
             "lines": ["step 1 loss 0.5", "login with password=hunter2"],
             "text": "first\nGITHUB_TOKEN=ghp_0123456789abcdef0123",
             "count": 3,
         });
         clean(&mut value);
         let text = value.to_string();
-        for secret in ["0123456789abcdef0123", "\"abc\"", "hunter2"] {
+        let secrets = ["0123456789abcdef0123", "\"abc\"", "hunter2"];
+        for secret in secrets.iter().chain(&["s1-in-env", "s2-applied", "s3-in-list", "s4-named"]) {
             assert!(!text.contains(secret), "{secret} in {text}");
         }
-        for kept in ["\"STEPS\":\"10\"", "\"--verbose\"", "\"value\":\"0.1\"", "step 1 loss 0.5", "first\\n"]
-        {
+        let kept =
+            ["\"HARMLESS\"", "\"key\":\"pin\"", "\"--verbose\"", "\"value\":\"0.1\"", "step 1 loss 0.5"];
+        for kept in kept.iter().chain(&["first\\n"]) {
             assert!(text.contains(kept), "{kept} not in {text}");
         }
     }

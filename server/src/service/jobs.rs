@@ -12,7 +12,7 @@ use engine::{
 };
 
 use super::{Service, Wish, diagnoses::forbids, failed, internal, may, no_job};
-use crate::store::{attempts, jobs};
+use crate::store::{attempts, diagnoses, jobs};
 
 impl Service {
     pub(super) async fn list_jobs(&self, caller: &Caller, query: &JobsQuery) -> Result<JobsPage, AppError> {
@@ -40,7 +40,9 @@ impl Service {
         let chain = jobs::chain(&mut conn, id).await.map_err(failed)?.ok_or_else(|| no_job(id))?.chain;
         let forbidden = forbids(&mut conn, id).await?;
         // From the chain and not from the last step, so that running clocks in it run.
-        let summary = chain.summary(now);
+        let mut summary = chain.summary(now);
+        // Runs are counted where they are kept; a chain knows nothing of them.
+        summary.budgets.diagnostics.used = diagnoses::count_of(&mut conn, id).await.map_err(failed)?;
         let mut state_of = async |number| -> Result<State, AppError> {
             let found = attempts::page(&mut conn, id, number, 1).await.map_err(failed)?;
             let attempt = found.into_iter().next();

@@ -87,10 +87,8 @@ impl Service {
         let kept = self.kept(&cluster).await?;
         let mut record = kept.ward.records.get(name).cloned().unwrap_or_default();
         let mut conn = self.store.read().await.map_err(failed)?;
-        let avoided = nodes::avoided(&mut conn, &cluster).await.map_err(failed)?;
+        let keeping_off = nodes::keeping_off(&mut conn, &cluster, name).await.map_err(failed)?;
         drop(conn);
-        let keeping_off: Vec<JobId> =
-            avoided.into_iter().filter(|(node, _)| node == name).map(|(_, job)| job.job_id).collect();
         let marks = kept.ward.marks.iter().filter(|mark| mark.node == *name);
         let strikes = marks.filter(|mark| record.counts_from.is_none_or(|from| mark.at >= from)).count();
         let is_ready = state(&record, strikes as u32, !keeping_off.is_empty());

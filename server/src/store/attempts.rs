@@ -14,7 +14,7 @@ use super::{
 /// Most attempts in one answer.
 pub const PAGE_LIMIT: u32 = 200;
 
-/// Writes an attempt, new or changed, and which nodes it keeps off while it is not over.
+/// Writes an attempt, new or changed.
 ///
 /// # Errors
 /// The database failed.
@@ -31,13 +31,10 @@ pub async fn keep(
     .bind(job_id.as_str().to_owned())
     .bind(i64::from(attempt.number))
     .bind(to_doc("an attempt", attempt)?)
-    .execute(&mut *conn)
+    .execute(conn)
     .await
     .doing("writing an attempt")?;
-    // What is quarantined is nothing that this job holds against a node.
-    let own = attempt.avoided_nodes.iter().filter(|node| !attempt.quarantined_nodes.contains(node));
-    let avoided: Vec<_> = own.filter(|_| !attempt.state.is_terminal()).cloned().collect();
-    super::nodes::keep_avoided(conn, job_id, &attempt.task_id, &avoided).await
+    Ok(())
 }
 
 /// One attempt and its job.

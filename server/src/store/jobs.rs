@@ -88,7 +88,8 @@ pub async fn page(conn: &mut AnyConnection, query: &JobsQuery, caller: &str) -> 
     }
 
     let mut listing = Sql::new(
-        "SELECT job_id, name, kind, replicas, accelerators_per_replica, owner, created_at, changed_at, summary FROM job WHERE diagnosis IS NULL",
+        "SELECT job_id, name, kind, replicas, accelerators_per_replica, owner, created_at, changed_at, summary,
+             (SELECT COUNT(*) FROM diagnosis WHERE diagnosis.job_id = job.job_id) AS runs FROM job WHERE diagnosis IS NULL",
     );
     conditions(&mut listing, query, caller)?;
     listing.push(match query.sort.unwrap_or(JobsSort::Newest) {
@@ -100,7 +101,13 @@ pub async fn page(conn: &mut AnyConnection, query: &JobsQuery, caller: &str) -> 
     listing.bind(" LIMIT ", i64::from(size))?;
     listing.bind(" OFFSET ", big(offset))?;
     let rows = listing.build().fetch_all(conn).await.doing("reading jobs")?;
-    let items = rows.iter().map(to_job_row).collect::<Result<_, _>>()?;
+    let items = rows.iter().map(|row| {
+        let mut job = to_job_row(row)?;
+        // Runs are counted where they are kept; a chain knows nothing of them.
+        job.summary.budgets.diagnostics.used = number(get(row, "runs")?);
+        Ok(job)
+    });
+    let items = items.collect::<Result<_, _>>()?;
     Ok(Page { items, total, page, size })
 }
 

@@ -87,7 +87,8 @@ pub async fn strikes(
         .collect()
 }
 
-/// Which nodes of a cluster jobs keep off now, by node, at most [`AVOIDED_LIMIT`] pairs.
+/// Which nodes of a cluster jobs keep off with their next attempt, whether they have ended or not, by node: at most [`AVOIDED_LIMIT`] pairs,
+/// those of jobs that live first. A group of a diagnosis is no job of people and keeps off nothing.
 ///
 /// # Errors
 /// The database failed.
@@ -97,7 +98,8 @@ pub async fn avoided(
 ) -> Result<Vec<(NodeName, NodeJob)>, StoreError> {
     let rows = sqlx::query(
         "SELECT avoided.node, avoided.job_id, avoided.task_id, job.name FROM avoided JOIN job ON job.job_id = avoided.job_id
-         WHERE job.cluster IN ($2, '') ORDER BY avoided.node, avoided.job_id LIMIT $1",
+         WHERE job.cluster IN ($2, '') AND job.diagnosis IS NULL
+         ORDER BY job.live DESC, avoided.node, avoided.job_id LIMIT $1",
     )
     .bind(AVOIDED_LIMIT)
     .bind(cluster.to_owned())
@@ -116,21 +118,43 @@ pub async fn avoided(
         .collect()
 }
 
-/// Replaces which nodes an attempt keeps off.
+/// Jobs of a cluster that keep off one node, whether they have ended or not: at most [`AVOIDED_LIMIT`], those that live first.
+///
+/// # Errors
+/// The database failed.
+pub async fn keeping_off(
+    conn: &mut AnyConnection,
+    cluster: &str,
+    node: &NodeName,
+) -> Result<Vec<JobId>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT DISTINCT job.live, job.job_id FROM avoided JOIN job ON job.job_id = avoided.job_id
+         WHERE avoided.node = $3 AND job.cluster IN ($2, '') AND job.diagnosis IS NULL
+         ORDER BY job.live DESC, job.job_id LIMIT $1",
+    )
+    .bind(AVOIDED_LIMIT)
+    .bind(cluster.to_owned())
+    .bind(node.as_str().to_owned())
+    .fetch_all(conn)
+    .await
+    .doing("reading who keeps off a node")?;
+    rows.iter().map(|row| from_word("job id", get(row, "job_id")?)).collect()
+}
+
+/// Replaces which nodes a job keeps off for reasons of its own, with its newest attempt.
 pub(super) async fn keep_avoided(
     conn: &mut AnyConnection,
     job_id: &JobId,
     task_id: &TaskId,
-    nodes: &[NodeName],
+    nodes: &BTreeSet<NodeName>,
 ) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM avoided WHERE job_id = $1 AND task_id = $2")
+    sqlx::query("DELETE FROM avoided WHERE job_id = $1")
         .bind(job_id.as_str().to_owned())
-        .bind(task_id.as_str().to_owned())
         .execute(&mut *conn)
         .await
         .doing("replacing avoided nodes")?;
     for node in nodes {
-        sqlx::query("INSERT INTO avoided (job_id, task_id, node) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING")
+        sqlx::query("INSERT INTO avoided (job_id, task_id, node) VALUES ($1, $2, $3)")
             .bind(job_id.as_str().to_owned())
             .bind(task_id.as_str().to_owned())
             .bind(node.as_str().to_owned())

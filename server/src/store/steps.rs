@@ -184,6 +184,8 @@ async fn lost(conn: &mut AnyConnection, epoch: i64) -> Result<Write, StoreError>
 
 async fn keep_records(conn: &mut AnyConnection, generation: i64, kept: Kept<'_>) -> Result<(), StoreError> {
     let job_id = kept.chain.job_id();
+    let newest = &kept.head.summary.latest_task_id;
+    nodes::keep_avoided(conn, job_id, newest, &kept.chain.own_avoided()).await?;
     for (n, record) in kept.records.iter().enumerate() {
         match record {
             Record::Attempt(attempt) => attempts::keep(conn, job_id, attempt).await?,

@@ -1,8 +1,22 @@
 //! Nodes: who is kept out, what is said before, who may and how.
 
 use axum::body::Body;
+use engine::{
+    bisect::{self, Alone, Input as BisectInput, Setup as BisectSetup},
+    chain::{Input, Request, advance},
+    ids::{JobId, NodeName},
+};
 use http::{StatusCode, header};
 use serde_json::json;
+use server::{
+    clock::{Clock, SystemClock},
+    store::{
+        self, Write,
+        diagnoses::{self, Diagnosis},
+        inbox, jobs, leader,
+        steps::{self, Head, Kept},
+    },
+};
 
 use crate::support::{Answer, Server, Setup, request};
 
@@ -55,6 +69,87 @@ async fn a_person_puts_a_node_out_and_lets_it_in_again() {
     assert_eq!((released.status, &released.json()["node"]["state"]), (StatusCode::OK, &json!("ready")));
     let again = server.post("/api/v1/nodes/node-2/release", "{}").await;
     assert_eq!(again.problem(), "409 conflict: node-2 is not kept out, and nothing counts against it.");
+}
+
+/// A step of a job, as its driver takes it.
+async fn step(server: &Server, job: &JobId, request: Request) {
+    let now = SystemClock.now();
+    let mut tx = server.store.write().await.unwrap();
+    let epoch = leader::take(&mut tx, "test", now, now.plus_seconds(60), true).await.unwrap().unwrap();
+    let kept = jobs::chain(&mut tx, job).await.unwrap().unwrap();
+    let step = advance(&kept.chain, &Input::Request { request, by: "holdfast".to_owned() }, now);
+    let head = Head::of(&step.chain, now);
+    let kept_step = Kept { chain: &step.chain, head: &head, records: &step.records, now };
+    assert_eq!(steps::write(&mut tx, epoch, kept.generation, kept_step).await.unwrap(), Write::Done);
+    store::commit(tx).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_that_only_a_diagnosis_holds_is_shown_with_its_reason_and_released() {
+    let server = connected().await;
+    let id = server.job(r#"{"name":"demo","command":["true"]}"#).await;
+    let job = JobId::new(id.clone()).unwrap();
+    let node = NodeName::new("node-3").unwrap();
+    step(&server, &job, Request::Stop { force: true }).await;
+    let setup = BisectSetup {
+        nodes: [node.clone()].into(),
+        alone: Alone::TellsSome,
+        probe_seconds: 60,
+        accelerators_per_node: 1,
+    };
+    let begun = bisect::start(setup, SystemClock.now()).run;
+    let diagnosis = Diagnosis {
+        run_id: "d1".to_owned(),
+        job_id: job.clone(),
+        task_id: None,
+        by: "ann".to_owned(),
+        cluster: "local".to_owned(),
+        command: vec!["true".to_owned()],
+        env: [].into(),
+        working_dir: None,
+        run: bisect::advance(&begun, &BisectInput::Stop { by: "ann".to_owned() }, SystemClock.now()).run,
+    };
+    let mut tx = server.store.write().await.unwrap();
+    assert_eq!(diagnoses::create(&mut tx, &diagnosis).await.unwrap(), Some(1));
+    store::commit(tx).await.unwrap();
+    let suspects = vec![node.clone()];
+    step(&server, &job, Request::Diagnosed { run_id: "d1".to_owned(), text: String::new(), suspects }).await;
+
+    let held = server.get("/api/v1/nodes/node-3").await.json();
+    assert_eq!((&held["state"], &held["avoided_by"][0]["job_id"]), (&json!("suspected"), &json!(id)));
+    let chain = server.get(&format!("/api/v1/jobs/{id}/chain")).await.json();
+    assert_eq!(chain["excluded"].as_array().unwrap().len(), 1, "{chain:#}");
+    assert_eq!(
+        (&chain["excluded"][0]["node"], &chain["excluded"][0]["incident"]),
+        (&json!("node-3"), &json!(null))
+    );
+    let page = server.get(&format!("/jobs/{id}/fault-tolerance")).await.text;
+    assert!(page.contains("/nodes/node-3"), "{page}");
+    let view = server.get(&format!("/api/v1/jobs/{id}")).await.json();
+    assert_eq!(view["summary"]["budgets"]["diagnostics"]["used"], 1, "{view:#}");
+    let list = server.get("/api/v1/jobs").await.json();
+    assert_eq!(list["items"][0]["summary"]["budgets"]["diagnostics"]["used"], 1, "{list:#}");
+
+    let released = server.post("/api/v1/nodes/node-3/release", "{}").await;
+    assert_eq!(released.status, StatusCode::OK, "{}", released.text);
+    let asked = inbox::take(&mut server.store.read().await.unwrap(), &job).await.unwrap();
+    let asked: Vec<_> = asked.into_iter().map(|waiting| waiting.request).collect();
+    assert_eq!(asked, [Request::Readmit { node: node.clone() }]);
+    step(&server, &job, Request::Readmit { node }).await;
+    assert_eq!(server.get("/api/v1/nodes/node-3").await.json()["state"], "ready");
+    let chain = server.get(&format!("/api/v1/jobs/{id}/chain")).await.json();
+    assert_eq!(chain["excluded"], json!([]));
+}
+
+#[tokio::test]
+async fn chains_are_read_by_as_many_as_like_at_once() {
+    let server = connected().await;
+    let id = server.job(r#"{"name":"demo","command":["true"]}"#).await;
+    let path = format!("/api/v1/jobs/{id}/chain");
+    // More than there are connections: each has one and needs no other.
+    let read = futures::future::join_all((0..32).map(|_| server.get(&path)));
+    let answers = tokio::time::timeout(std::time::Duration::from_secs(20), read).await.unwrap();
+    assert!(answers.iter().all(|answer| answer.status == StatusCode::OK));
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ async fn what_to_keep_of_a_job_is_one_file_without_secrets() {
     assert_eq!(bundle.header("content-disposition"), format!("attachment; filename=\"holdfast-{id}.json\""));
     let kept = bundle.json();
     assert!(kept["about"][0].as_str().unwrap().starts_with(&format!("What to keep of job pretrain ({id})")));
-    assert_eq!(kept["job"]["spec"]["env"], json!({"WANDB_API_KEY": "***", "LR": "0.1"}));
+    assert_eq!(kept["job"]["spec"]["env"], json!({"WANDB_API_KEY": "***", "LR": "***"}));
     assert_eq!(kept["job"]["spec"]["command"], json!(["python3", "a b.py", "--hub-token", "***"]));
     assert_eq!(kept["chain"]["attempts"][0]["task_id"], kept["chain"]["latest_task_id"]);
     assert!(!kept["events"].as_array().unwrap().is_empty());

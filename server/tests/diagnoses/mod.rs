@@ -66,6 +66,9 @@ async fn a_run_is_written_by_the_leader_alone_and_a_job_has_one_at_a_time() {
         assert_eq!(diagnoses::orphans(&mut conn, 10).await.unwrap(), []);
         let page = jobs::page(&mut conn, &Default::default(), "ann").await.unwrap();
         assert_eq!(page.total, 2, "a group is no job of people");
+        let runs: Vec<_> =
+            page.items.iter().map(|job| (&job.job_id, job.summary.budgets.diagnostics.used)).collect();
+        assert_eq!(runs, [(&job_id(2), 1), (&job_id(1), 1)]);
         assert_eq!(jobs::counts(&mut conn, "ann").await.unwrap().all, 2);
         let kept = nodes::strikes(&mut conn, "local", &node).await.unwrap();
         let jobs: Vec<_> = kept.into_iter().map(|kept| kept.job_id).collect();

@@ -1,7 +1,7 @@
 //! Records and chains as the engine would make them, small.
 
 use engine::{
-    chain::Chain,
+    chain::{Chain, Input, Request, advance},
     failure::{Confidence, FailureType, Phase},
     ids::{IncidentId, JobId, NodeName, ReplicaName, TaskId},
     job::{JobDraft, JobKind, Mode, Site},
@@ -114,6 +114,15 @@ impl Sample {
 
     pub fn idle(mut self) -> Self {
         self.head.live = false;
+        self
+    }
+
+    /// The job keeps off these from its next attempt on, as a diagnosis found.
+    pub fn suspects(mut self, nodes: &[&NodeName]) -> Self {
+        let suspects = nodes.iter().map(|node| (*node).clone()).collect();
+        let request = Request::Diagnosed { run_id: "d1".to_owned(), text: String::new(), suspects };
+        let input = Input::Request { request, by: "holdfast".to_owned() };
+        self.chain = advance(&self.chain, &input, self.now).chain;
         self
     }
 

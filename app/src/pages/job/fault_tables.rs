@@ -169,19 +169,26 @@ pub fn Excluded(
         .excluded
         .iter()
         .map(|node| {
-            let number = story::number_of(&numbered, &node.incident);
-            let words = number.map_or("incident".to_owned(), |n| format!("incident {n}"));
+            let by_incident = node.incident.as_ref().map(|incident| {
+                let number = story::number_of(&numbered, incident);
+                let words = number.map_or("incident".to_owned(), |n| format!("incident {n}"));
+                let failure = node.failure_type.map(|failure| view! { ", " <TypeCode failure /> });
+                view! { <a href=format!("#{incident}") rel="external">{words}</a> {failure} }
+            });
+            let by_diagnosis = node.diagnosis.as_ref().map(|run| {
+                let found = chain.diagnostics.iter().find(|known| known.run_id == *run);
+                let words =
+                    found.map_or("diagnosis".to_owned(), |known| format!("diagnosis {}", known.number));
+                view! { <a href=paths::diagnosis(run)>{words}</a> }
+            });
+            let since = node.at.map(|at| view! { {format::date(at, zone)} ", " <ClockTime at /> });
             view! {
                 <tr>
                     <th scope="row">
                         <a href=paths::node(None, &node.node)>{node.node.to_string()}</a>
                     </th>
-                    <td>
-                        <a href=format!("#{}", node.incident) rel="external">{words}</a>
-                        ", "
-                        <TypeCode failure=node.failure_type />
-                    </td>
-                    <td class="whitespace-nowrap">{format::date(node.at, zone)} ", " <ClockTime at=node.at /></td>
+                    <td>{by_incident} {by_diagnosis}</td>
+                    <td class="whitespace-nowrap">{since}</td>
                 </tr>
             }
         })

@@ -233,7 +233,7 @@ mod tests {
             ("git clone https://0123abcd@hub/x.git", "git clone https://***@hub/x.git"),
             ("git clone https://0123abcd:@hub/x.git", "git clone https://***@hub/x.git"),
             ("https://0123abcd:x-oauth-basic@hub/x", "https://***@hub/x"),
-            ("redis://:hunter2@a,redis://:hunter3@b/0", "redis://:***@b/0"),
+            ("redis://:hunter2@a,redis://:hunter3@b/0", "redis://:***@a,redis://:***@b/0"),
             (
                 r#"{"a":"http://u:p1@h/","b":"http://u:p2@h?q=1"}"#,
                 r#"{"a":"http://u:***@h/","b":"http://u:***@h?q=1"}"#,

@@ -126,9 +126,9 @@ async fn a_node_that_only_a_diagnosis_holds_is_shown_with_its_reason_and_release
     let page = server.get(&format!("/jobs/{id}/fault-tolerance")).await.text;
     assert!(page.contains("/nodes/node-3"), "{page}");
     let view = server.get(&format!("/api/v1/jobs/{id}")).await.json();
-    assert_eq!(view["summary"]["budgets"]["diagnostics"]["used"], 1, "{view:#}");
+    assert_eq!(view["budgets"]["diagnostics"]["used"], 1, "{view:#}");
     let list = server.get("/api/v1/jobs").await.json();
-    assert_eq!(list["items"][0]["summary"]["budgets"]["diagnostics"]["used"], 1, "{list:#}");
+    assert_eq!(list["items"][0]["budgets"]["diagnostics"]["used"], 1, "{list:#}");
 
     let released = server.post("/api/v1/nodes/node-3/release", "{}").await;
     assert_eq!(released.status, StatusCode::OK, "{}", released.text);

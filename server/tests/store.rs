@@ -19,7 +19,7 @@ mod wards;
 use sqlx::AnyConnection;
 
 use app::console::{CheckpointMark, EventsQuery, JobsQuery, JobsSort, JobsViewName};
-use databases::on_each_database;
+use databases::{on_each_database, on_new_postgres};
 use engine::{
     chain::Request,
     failure::FailureType,
@@ -779,6 +779,20 @@ async fn a_transaction_that_the_database_ended_itself_does_not_spoil_the_next_on
         let _ = commit(tx).await;
         let tx = store.write().await.unwrap();
         commit(tx).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_paused_server_has_locked_is_free_again_for_the_next() {
+    on_new_postgres(async |url| {
+        let (paused, next) = (Store::open(url).await.unwrap(), Store::open(url).await.unwrap());
+        let mut tx = paused.write().await.unwrap();
+        leader::take(&mut tx, "paused", at(0), at(10), true).await.unwrap().unwrap();
+        let mut free = next.write().await.unwrap();
+        assert!(leader::take(&mut free, "next", at(0), at(10), true).await.unwrap().is_some());
+        commit(free).await.unwrap();
+        assert!(commit(tx).await.is_err(), "it can write nothing any more");
     })
     .await;
 }

@@ -284,7 +284,7 @@ async fn is_clean(conn: &mut AnyConnection) -> Result<bool, sqlx::Error> {
     Ok(!conn.is_in_transaction())
 }
 
-/// Settings that SQLite keeps per connection. With WAL and `NORMAL` a crash of the process loses nothing; a power cut may
+/// Settings that are kept per connection. SQLite: with WAL and `NORMAL` a crash of the process loses nothing; a power cut may
 /// lose the last commits but never their order.
 async fn prepare(conn: &mut AnyConnection) -> Result<(), sqlx::Error> {
     if conn.backend_name() == "SQLite" {
@@ -298,6 +298,10 @@ async fn prepare(conn: &mut AnyConnection) -> Result<(), sqlx::Error> {
         ] {
             conn.execute(pragma).await?;
         }
+    } else {
+        // A server that is paused in the middle of a transaction must not keep what it has locked from the one that leads after it. No
+        // transaction waits for anything but the database, so none of a server that runs is idle for so long.
+        conn.execute("SET idle_in_transaction_session_timeout = '10s'").await?;
     }
     Ok(())
 }

@@ -479,13 +479,18 @@ impl World {
         Store::open(&format!("sqlite://{}/holdfast.db", self.dir.path().display())).await.unwrap()
     }
 
-    /// The job of this name that a server has kept which is no more.
+    /// The job of this name that a server has kept which gave no answer, and may still be about to.
     async fn kept_job(&self, name: &str) -> String {
-        let store = self.store().await;
+        let (begin, store) = (Instant::now(), self.store().await);
         let query = JobsQuery { q: Some(name.to_owned()), ..JobsQuery::default() };
-        let page = jobs::page(&mut store.read().await.unwrap(), &query, "").await.unwrap();
-        let [job] = &page.items[..] else { panic!("{name}: {} jobs were kept", page.items.len()) };
-        job.job_id.to_string()
+        loop {
+            let page = jobs::page(&mut store.read().await.unwrap(), &query, "").await.unwrap();
+            if let [job] = &page.items[..] {
+                return job.job_id.to_string();
+            }
+            assert!(begin.elapsed() < PATIENCE, "{name}: {} jobs were kept", page.items.len());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// Waits until the chain of a job looks as wanted.

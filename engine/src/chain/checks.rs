@@ -168,7 +168,9 @@ fn verdict(attempt: &Attempt) -> Option<Verdict> {
     let record = &attempt.launch.checks.as_ref()?.record;
     let failures =
         |check: Check| record.failures.iter().filter(move |failure| failure.finding.check == check);
-    let (check, first) = WEIGHT.into_iter().find_map(|check| Some((check, failures(check).next()?)))?;
+    let (check, first) = WEIGHT
+        .into_iter()
+        .find_map(|check| Some((check, failures(check).min_by_key(|failure| place(failure))?)))?;
     let nodes = failed_nodes(attempt, check);
     let all: BTreeSet<&NodeName> =
         attempt.starting().iter().filter_map(|replica| replica.node.as_ref()).collect();
@@ -241,7 +243,10 @@ fn line_of(finding: &CheckFinding) -> String {
 fn evidence(decided: Check, record: &LaunchChecks) -> Vec<Evidence> {
     let at = record.ended_at.unwrap_or_default();
     let mut failures: Vec<&CheckFailure> = record.failures.iter().collect();
-    failures.sort_by_key(|failure| failure.finding.check != decided);
+    failures.sort_by(|one, other| {
+        let is_other = |failure: &CheckFailure| failure.finding.check != decided;
+        (is_other(one), place(one)).cmp(&(is_other(other), place(other)))
+    });
     let of = |failure: &CheckFailure| Evidence {
         replica: failure.replica.clone(),
         rank: None,
@@ -253,4 +258,10 @@ fn evidence(decided: Check, record: &LaunchChecks) -> Vec<Evidence> {
         failure_type: failure.finding.check.failure_type(),
     };
     failures.into_iter().take(MAX_EVIDENCE).map(of).collect()
+}
+
+/// The order of replicas, whichever of them told first: `master-0`, `worker-2`, `worker-10`.
+fn place(failure: &CheckFailure) -> (usize, &str) {
+    let name = failure.replica.as_str();
+    (name.len(), name)
 }

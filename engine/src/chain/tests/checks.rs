@@ -136,13 +136,18 @@ fn what_a_failed_check_is_and_what_follows() {
 #[test]
 fn the_same_fault_on_many_nodes_is_not_the_nodes_fault_and_is_charged_once_r33() {
     let mut world = asked(full(4, 2));
-    for index in 0..4 {
+    for index in [2, 0, 3, 1] {
         world.report(index, told(Check::Devices, CheckOutcome::Failed));
     }
     world.all(&ReportBody::Stopped);
     let [incident] = world.incidents().try_into().unwrap();
     assert_eq!((incident.failure_type, incident.decision.action), (FailureType::EnvError, Action::FailFast));
-    assert!(incident.fault.contains("and in 3 replicas more"), "{}", incident.fault);
+    assert!(
+        incident.fault.contains("failed in master-0 on n1, and in 3 replicas more"),
+        "{}",
+        incident.fault
+    );
+    assert_eq!(incident.evidence[0].replica, world.name(0));
     assert!(incident.hint.unwrap().ends_with("It is the same on 4 nodes, so no node is blamed."));
     assert!(!world.records.iter().any(|record| matches!(record, Record::Strike(_))));
     let mut basic = asked(basic(4, 2));

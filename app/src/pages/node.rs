@@ -143,7 +143,7 @@ fn Jobs(jobs: Vec<NodeJob>) -> impl IntoView {
     let links = jobs
         .into_iter()
         .take(10)
-        .map(|job| view! { <li class="wrap-anywhere"><a href=paths::job(&job.job_id)>{job.name}</a></li> });
+        .map(|job| view! { <li class="wrap-anywhere"><a class="inline-block min-w-6 leading-6" href=paths::job(&job.job_id)>{job.name}</a></li> });
     view! {
         <ul>
             {links.collect_view()}

@@ -305,7 +305,7 @@ fn JobLinks(jobs: Vec<NodeJob>, none: &'static str) -> impl IntoView {
         return view! { <p class="text-xs text-ink-3">{none}</p> }.into_any();
     }
     let links = jobs.into_iter().take(3).map(|job| {
-        view! { <li class="truncate"><a href=paths::job(&job.job_id)>{job.name}</a></li> }
+        view! { <li class="truncate"><a class="inline-block min-w-6 leading-6" href=paths::job(&job.job_id)>{job.name}</a></li> }
     });
     view! {
         <ul class="grid gap-0.5 text-xs">

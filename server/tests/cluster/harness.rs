@@ -476,7 +476,7 @@ impl World {
 
     /// The server's own database.
     async fn store(&self) -> Store {
-        Store::open(&format!("sqlite://{}/holdfast.db", self.dir.path().display())).await.unwrap()
+        Store::open(&format!("sqlite://{}/data/holdfast.db", self.dir.path().display())).await.unwrap()
     }
 
     /// The job of this name that a server has kept which gave no answer, and may still be about to.

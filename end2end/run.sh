@@ -58,6 +58,8 @@ export HOLDFAST_SITE="${HOLDFAST_SITE:-$root/target/site}"
 # Only a release of the pages has compressed copies.
 compressed=("$HOLDFAST_SITE"/pkg/*.wasm.br)
 [ ! -f "${compressed[0]}" ] || export E2E_PAGES=release
+# All tests share the nodes: what one blames must not keep another from starting.
+export HOLDFAST_NODE_STRIKES=50
 "$holdfast" serve --listen 127.0.0.1:0 --addr-file "$work/addr" --data "$work/data" >"$work/server.log" 2>&1 &
 server=$!
 

@@ -27,8 +27,10 @@ test('without script a job is created, refused with what was typed, followed and
   await page.getByText('Stop…', { exact: true }).click();
   await page.getByRole('button', { name: 'Stop', exact: true }).click();
   await reaches(request, id, 'stopped');
-  await page.reload();
-  await expect(page.getByText(/a manual stop is never resubmitted/).first()).toBeVisible();
+  await expect(async () => {
+    await page.reload();
+    await expect(page.getByText(/a manual stop is never resubmitted/).first()).toBeVisible({ timeout: 500 });
+  }).toPass({ timeout: 30_000 });
 });
 
 test('without script the server applies the rule of linked switches and lists what it changed', async ({ page }) => {

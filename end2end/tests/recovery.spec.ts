@@ -11,8 +11,9 @@ test('a failing node is blamed, and the next attempt keeps off it', async ({ pag
   await expect(chain.getByText('Resubmitted automatically')).toBeVisible({ timeout: 60_000 });
   await expect(chain.getByRole('heading', { name: 'Attempt 2' })).toBeVisible();
   await expect(chain.getByText(/1 of 2 used, 1 left/)).toBeVisible();
-  const avoided = chain.getByText(/; avoids/).getByRole('link');
-  const node = (await avoided.textContent()) as string;
+  const { attempts } = await (await request.get(`/api/v1/jobs/${job_id}/chain`)).json();
+  const [node] = attempts[0].incidents[0].decision.avoid as string[];
+  const avoided = chain.getByText(/; avoids/).getByRole('link', { name: node, exact: true });
   const resumed = page.getByRole('row', { name: /Attempt 2, launch 0/ });
   await expect(resumed.getByText('Resumed')).toBeVisible({ timeout: 60_000 });
   await reaches(request, job_id, 'succeeded');
@@ -20,7 +21,7 @@ test('a failing node is blamed, and the next attempt keeps off it', async ({ pag
 
   await avoided.click();
   await expect(page).toHaveURL(new RegExp(`/nodes/${node}$`));
-  await expect(page.getByText(/^[1-3] of 3$/)).toBeVisible();
+  await expect(page.getByText(/^\d+ of 50$/)).toBeVisible();
   await page.getByRole('link', { name: 'incident of bad-node' }).click();
   await expect(page.getByRole('heading', { level: 1, name: 'bad-node' })).toBeVisible();
 });

@@ -103,7 +103,7 @@ impl Sampler {
                 families.insert(*rank, members);
             }
         }
-        let full = |rank: &u32| self.processes.get(rank).is_some_and(|process| process.tracker.is_told());
+        let full = |rank: &u32| self.processes.get(rank).is_some_and(|process| process.tracker.may_show(at));
         let wanted = families.iter().map(|(rank, family)| Wanted {
             rank: *rank,
             family: family.clone(),

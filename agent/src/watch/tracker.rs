@@ -118,6 +118,12 @@ impl Tracker {
         self.told.is_some()
     }
 
+    /// Whether a sample at this time may be one of which all stacks are told, with lines and names: they have to be read with it, as
+    /// they are told once. That it was told of before is not enough to go by: the first sample of half a window may come a moment early.
+    pub fn may_show(&self, at: Time) -> bool {
+        self.told.is_some() || self.standstill.is_some_and(|(since, ..)| self.level(since, at).is_some())
+    }
+
     /// Takes the next sample.
     pub fn take(&mut self, sample: &Sample) -> Outcome {
         let at = sample.at;

@@ -54,6 +54,24 @@ fn says(still: &StillRank, kind: WitnessKind) -> (WitnessSays, Option<Time>) {
 }
 
 #[test]
+fn all_stacks_are_read_with_the_sample_that_tells_them_however_samples_fall() {
+    let watch = HangWatch { interval_seconds: 30, ..WATCH };
+    // The one at half the window came 1 µs early, in time, late, or not at all.
+    for half in [Some(29_999_999), Some(30_000_000), Some(30_000_001), None] {
+        let mut tracker = Tracker::new(watch);
+        let mut shown = Vec::new();
+        for micros in [Some(0), half, Some(60_000_000), Some(90_000_000)].into_iter().flatten() {
+            let at = Time(micros);
+            let read = tracker.may_show(at);
+            if tracker.take(&Sample { at, ..asleep(0) }).is_full {
+                shown.push((micros, read));
+            }
+        }
+        assert_eq!(shown, [(60_000_000, true)], "{half:?}");
+    }
+}
+
+#[test]
 fn it_is_told_at_half_the_window_and_at_each_sample_from_all_of_it_on() {
     let mut tracker = Tracker::new(WATCH);
     let outcomes = run(&mut tracker, (0..=120).step_by(10), |_, _| {});

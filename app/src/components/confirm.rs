@@ -22,13 +22,7 @@ pub fn Confirm(
     children: Children,
 ) -> impl IntoView {
     match refusal {
-        Some(why) => view! {
-            <span class="inline-flex flex-wrap items-center gap-2">
-                <button type="button" class=Look::Plain.class() disabled>{verb}"…"</button>
-                <span class="text-xs text-ink-3">{why}</span>
-            </span>
-        }
-        .into_any(),
+        Some(why) => view! { <Refused verb why/> }.into_any(),
         None => view! {
             <details class="group relative" name="confirm">
                 <summary class=format!("bare-summary {}", Look::Plain.class())>{verb}"…"</summary>
@@ -44,5 +38,21 @@ pub fn Confirm(
             </details>
         }
         .into_any(),
+    }
+}
+
+/// The button of an action that is not possible now, with the reason beside it.
+#[component]
+pub fn Refused(
+    /// The verb of the button, without "…".
+    verb: &'static str,
+    /// Why it is not possible.
+    why: String,
+) -> impl IntoView {
+    view! {
+        <span class="inline-flex flex-wrap items-center gap-2">
+            <button type="button" class=Look::Plain.class() disabled>{verb}"…"</button>
+            <span class="text-xs text-ink-3">{why}</span>
+        </span>
     }
 }

@@ -109,7 +109,12 @@ pub fn outlook(settings: &FaultTolerance) -> Vec<String> {
         count => format!("{who} is restarted in place, {} in an attempt.", times(count)),
     };
     let repeat = "The same error twice without progress ends the job.".to_owned();
-    match settings.mode() {
+    let hang = (settings.mode() == Mode::Full).then(|| match settings.hang_detection.max_in_place_restarts {
+        0 => "A hang is never restarted in place: Maximum Restart Count for Communication Hang is 0."
+            .to_owned(),
+        count => format!("A hang is restarted in place, {} in an attempt, counted apart.", times(count)),
+    });
+    let mut all = match settings.mode() {
         Mode::None => vec!["A failure ends the job: Auto Failover is off.".to_owned()],
         Mode::Basic => vec![resubmitted("A failed attempt"), "Nothing is restarted in place.".to_owned()],
         Mode::Advanced | Mode::Full if settings.policy.policy_type == "on_any_failure" => {
@@ -121,7 +126,11 @@ pub fn outlook(settings: &FaultTolerance) -> Vec<String> {
             "GPU memory that runs out, or a wrong environment, ends the job: another try would fail the same way.".to_owned(),
             repeat,
         ],
-    }
+    };
+    // What ends the job stands last.
+    let last = all.len().saturating_sub(1);
+    all.splice(last..last, hang);
+    all
 }
 
 /// How hang detection would work with these values, and where they do not fit together.
@@ -353,6 +362,22 @@ mod tests {
         ft.policy.enabled = true;
         assert!(outlook(&ft)[0].contains("up to 3 times in an attempt"));
         assert!(outlook(&ft)[1].contains("is resubmitted, once;"), "{:?}", outlook(&ft));
+    }
+
+    #[test]
+    fn what_follows_a_hang_is_told_where_hangs_are_looked_for() {
+        let mut ft = FaultTolerance { auto_failover: true, ..FaultTolerance::default() };
+        ft.policy.enabled = true;
+        let hang = |ft: &FaultTolerance| outlook(ft).into_iter().find(|line| line.starts_with("A hang"));
+        assert_eq!(hang(&ft), None);
+        ft.hang_detection.enabled = true;
+        assert_eq!(
+            hang(&ft).as_deref(),
+            Some("A hang is restarted in place, once in an attempt, counted apart.")
+        );
+        ft.hang_detection.max_in_place_restarts = 0;
+        assert!(hang(&ft).is_some_and(|line| line.contains("never restarted in place")));
+        assert!(outlook(&ft).last().is_some_and(|line| line.starts_with("The same error twice")));
     }
 
     #[test]

@@ -196,9 +196,8 @@ fn Totals(nodes: Vec<NodeView>, caps: Vec<CapView>) -> impl IntoView {
     let free = format!("{} free in all", slots_words(slots.saturating_sub(used)));
     let off = match by.len() {
         0 => "no job keeps off one of its own".to_owned(),
-        count => {
-            format!("{} {} off some of its own", jobs_words(count), if count == 1 { "keeps" } else { "keep" })
-        }
+        1 => "1 job keeps off some of its own".to_owned(),
+        count => format!("{} keep off some of their own", jobs_words(count)),
     };
     view! {
         <Answers>

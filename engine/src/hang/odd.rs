@@ -245,7 +245,8 @@ fn find(
         let alone = ranks.len() == 1 && others >= 2 && one[0].key.is_some();
         let strength = if alone { Strength::Strong } else { Strength::Moderate };
         if one.len() <= others {
-            let why = format!("not where {} wait for it", words::count(others as u32, "rank"));
+            let verb = if others == 1 { "waits" } else { "wait" };
+            let why = format!("not where {} {verb} for it", words::count(others as u32, "rank"));
             return Some(odd(scene, ranks, strength, why));
         }
     }

@@ -6,7 +6,7 @@ use leptos::prelude::*;
 use crate::{
     components::{
         button::{LinkButton, Submit},
-        confirm::Confirm,
+        confirm::{Confirm, Refused},
     },
     console::JobView,
     paths,
@@ -80,7 +80,11 @@ pub fn Actions(
                     "."
                 </p>
             </Confirm>
-            <LinkButton href=paths::new_diagnosis(id)>"Diagnose…"</LinkButton>
+            {if job.summary.state.is_terminal() {
+                view! { <LinkButton href=paths::new_diagnosis(id)>"Diagnose…"</LinkButton> }.into_any()
+            } else {
+                view! { <Refused verb="Diagnose" why="Its nodes are tested when it has ended.".to_owned()/> }.into_any()
+            }}
             <Confirm verb="Stop" title=format!("Stop attempt {number}?") action=paths::stop(id) refusal=job.may.stop.clone()>
                 <p>"Its processes end and its resources are given back."</p>
                 <p>"A manual stop is never resubmitted, whatever budget is left."</p>

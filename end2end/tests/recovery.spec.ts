@@ -101,3 +101,22 @@ test('a launch that ended has no more to follow while its attempt goes on', asyn
   await expect.poll(async () => await next(0), { message: 'launch 0 is over' }).toBeNull();
   await request.delete(`/api/v1/jobs/${job_id}?force=true`);
 });
+
+test('a log that is followed can be left between two frames', async ({ page, request }) => {
+  await page.addInitScript(() => {
+    const draw = window.requestAnimationFrame.bind(window);
+    window.requestAnimationFrame = (frame) => window.setTimeout(() => draw(frame), 500);
+  });
+  const { job_id } = await createJob(request, {
+    name: 'chatty',
+    command: ['python3', 'examples/train.py', '--steps', '20000', '--step-seconds', '0.05'],
+    replicas: 1,
+  });
+  await open(page, `/jobs/${job_id}/logs`);
+  await expect(page.getByRole('button', { name: 'Following' })).toBeVisible();
+  await page.getByRole('link', { name: 'Overview', exact: true }).click();
+  await expect(page.getByRole('heading', { name: 'Progress' })).toBeVisible();
+  // Frames come in the order in which they were asked for; that nothing complains is seen at the end of every test.
+  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(drawn)));
+  await request.delete(`/api/v1/jobs/${job_id}?force=true`);
+});

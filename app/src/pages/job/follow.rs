@@ -171,7 +171,8 @@ impl Follower {
 
     /// The scrolling region around the lines.
     fn region(self) -> Option<web_sys::Element> {
-        self.end.get_untracked()?.closest("[role=log]").ok()?
+        // A frame that was asked for may be drawn when the page is gone.
+        self.end.try_get_untracked()??.closest("[role=log]").ok()?
     }
 
     fn scrolled(self) {

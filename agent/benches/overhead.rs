@@ -3,11 +3,12 @@
 //! *Output*: a program that prints 50 MB/s writes first straight into a file and then through the agent, which keeps, numbers and scans
 //! each line. Printed are the time of both runs and the agent's own processor time.
 //!
-//! *Watch* (alone with `-- watch`): two agents run the same busy training loop side by side, one of them watches it for standstills. Printed are
-//! the steps of both, which take the same noise of the machine, and what each agent used of the processor. Twice, with places changed.
+//! *Watch* (alone with `-- watch`): a busy training loop is watched for standstills in the second half of its run only. Processes of one program
+//! differ in speed by more than sampling costs, so that each is compared with itself; runs that are never watched, in turn with them, say what
+//! the halves differ by anyway. Printed are the steps of the second half for each of the first, and what the agents used of the processor.
 
 use std::{
-    env, fs,
+    env, fmt, fs,
     io::{self, BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     path::Path,
@@ -32,10 +33,13 @@ const BURST: usize = 64 * 1024;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Length of a run under watch, long enough for a dozen samples.
-const WATCH_SECONDS: u64 = 60;
+/// Half a run, long enough for three samples.
+const HALF_SECONDS: u32 = 16;
+/// Four runs at a time, A B B A, so that a machine that gets slower counts for both kinds alike.
+const ROUNDS: usize = 2;
 /// As often as the goal says.
-const WATCH: HangWatch = HangWatch { interval_seconds: 5, window_seconds: 10, start_after_seconds: 0 };
+const WATCH: HangWatch =
+    HangWatch { interval_seconds: 5, window_seconds: 10, start_after_seconds: HALF_SECONDS };
 
 /// A step every few milliseconds, thirty calls deep; three threads beside, one of which works now and then, and two loaders.
 const TRAINING: &str = r#"
@@ -50,13 +54,16 @@ def layer(depth):
 queue = multiprocessing.get_context("fork").Queue(4)
 for _ in range(2): multiprocessing.get_context("fork").Process(target=load, args=(queue,), daemon=True).start()
 for pause in (0.01, 10, 10): threading.Thread(target=beside, args=(pause,), daemon=True).start()
-end, step = time.monotonic() + float(sys.argv[1]), 0
-while time.monotonic() < end:
-    queue.get()
-    layer(30)
-    step += 1
-    if step % 10 == 0: print(f"holdfast step={step} loss=0.5", flush=True)
-with open(os.environ["STEPS"], "w") as file: file.write(str(step))
+step, halves = 0, []
+for half in range(2):
+    end, before = time.monotonic() + float(sys.argv[1]), step
+    while time.monotonic() < end:
+        queue.get()
+        layer(30)
+        step += 1
+        if step % 10 == 0: print(f"holdfast step={step} loss=0.5", flush=True)
+    halves.append(step - before)
+with open(os.environ["STEPS"], "w") as file: json.dump(halves, file)
 os._exit(0)
 "#;
 
@@ -70,67 +77,75 @@ fn main() -> Outcome<()> {
     watch()
 }
 
-/// Two agents side by side.
 fn watch() -> Outcome<()> {
-    let (mut watched, mut plain) = (Run::default(), Run::default());
-    for is_first in [true, false] {
-        let runs: Vec<_> =
-            [is_first, !is_first].map(|is_watched| thread::spawn(move || train(is_watched))).into();
-        for (run, is_watched) in runs.into_iter().zip([is_first, !is_first]) {
-            let run = run.join().map_err(|_| "a run failed")??;
-            (if is_watched { &mut watched } else { &mut plain }).add(&run);
-        }
+    let (mut watched, mut plain) = (Vec::new(), Vec::new());
+    for is_watched in [false, true, true, false].repeat(ROUNDS) {
+        (if is_watched { &mut watched } else { &mut plain }).push(train(is_watched)?);
     }
+    let (watched, plain) = (Kind::of(&watched), Kind::of(&plain));
     let mut out = io::stdout();
-    let seconds = 2.0 * WATCH_SECONDS as f64;
-    let share = |run: &Run| 100.0 * run.processor / seconds;
-    let interval = WATCH.interval_seconds;
-    writeln!(out, "a busy training loop, 2 x {WATCH_SECONDS} s, two agents side by side:")?;
-    writeln!(out, "  not watched        {:6} steps, agent {:5.2} % of one core", plain.steps, share(&plain))?;
-    writeln!(
-        out,
-        "  sampled every {interval} s  {:6} steps, agent {:5.2} % of one core",
-        watched.steps,
-        share(&watched)
-    )?;
-    writeln!(
-        out,
-        "  fewer steps by     {:6.2} %",
-        100.0 * (1.0 - watched.steps as f64 / plain.steps as f64)
-    )?;
-    writeln!(out, "  sampling takes     {:6.2} % of one core (goal < 1 %)", share(&watched) - share(&plain))?;
+    writeln!(out, "a busy training loop, {} runs of 2 x {HALF_SECONDS} s:", 4 * ROUNDS)?;
+    writeln!(out, "  not watched                        {plain}")?;
+    writeln!(out, "  sampled every {} s in the second    {watched}", WATCH.interval_seconds)?;
+    writeln!(out, "  fewer steps by     {:6.2} %", 100.0 * (1.0 - watched.ratio / plain.ratio))?;
+    writeln!(out, "  sampling takes     {:6.2} % of one core (goal < 1 %)", watched.share - plain.share)?;
     Ok(())
 }
 
-#[derive(Default)]
-struct Run {
-    steps: u64,
-    /// The agent's own, seconds.
-    processor: f64,
+/// Runs of one kind.
+struct Kind {
+    /// Steps of the second half for each of the first, in all runs together.
+    ratio: f64,
+    /// From the lowest to the highest ratio of a run.
+    spread: f64,
+    /// What the agent used of one core in a second half, per cent.
+    share: f64,
 }
 
-impl Run {
-    fn add(&mut self, other: &Self) {
-        self.steps += other.steps;
-        self.processor += other.processor;
+impl Kind {
+    fn of(runs: &[Run]) -> Self {
+        let steps = |half: usize| runs.iter().map(|run| run.steps[half]).sum::<f64>();
+        let ratios = || runs.iter().map(|run| run.steps[1] / run.steps[0]);
+        let spread = ratios().fold(f64::MIN, f64::max) - ratios().fold(f64::MAX, f64::min);
+        let processor: f64 = runs.iter().map(|run| run.processor).sum();
+        let share = 100.0 * processor / (runs.len() as f64 * f64::from(HALF_SECONDS));
+        Self { ratio: steps(1) / steps(0), spread, share }
     }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ratio, spread, share } = self;
+        write!(f, "{ratio:.4} steps for one (runs differ by {spread:.4}), agent {share:4.2} % of one core")
+    }
+}
+
+struct Run {
+    /// Of the first half, which is never watched, and of the second.
+    steps: [f64; 2],
+    /// The agent's own in the second half, seconds.
+    processor: f64,
 }
 
 /// One run of the training loop under an agent.
 fn train(is_watched: bool) -> Outcome<Run> {
     let dir = tempfile::tempdir().map_err(|why| why.to_string())?;
     let steps = dir.path().join("steps");
-    let seconds = WATCH_SECONDS.to_string();
+    let seconds = HALF_SECONDS.to_string();
     let program = ["python3", "-c", TRAINING, &seconds];
     let mut command = agent(&program, dir.path(), is_watched.then_some(WATCH))?;
     let mut agent = command.env("STEPS", &steps).spawn()?;
     // The agent's own time is asked for before it has waited for its children; from then on theirs would be in it.
-    let mut processor = 0.0;
+    let half = Instant::now() + Duration::from_secs(HALF_SECONDS.into());
+    let (mut first, mut all) = (0.0, 0.0);
     while agent.try_wait()?.is_none() {
-        processor = own_seconds(agent.id()).unwrap_or(processor);
+        all = own_seconds(agent.id()).unwrap_or(all);
+        if Instant::now() < half {
+            first = all;
+        }
         thread::sleep(Duration::from_millis(100));
     }
-    Ok(Run { steps: fs::read_to_string(steps)?.parse()?, processor })
+    Ok(Run { steps: serde_json::from_str(&fs::read_to_string(steps)?)?, processor: all - first })
 }
 
 /// Processor time of a process alone, without its children.

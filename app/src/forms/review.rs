@@ -141,17 +141,27 @@ pub fn hang_note(hang: &HangDetection) -> String {
         0 => String::new(),
         _ => format!("{window} is not a multiple of {interval}, so {compared} s is compared. "),
     };
-    let minutes = |seconds: u32| {
-        let tenths = (f64::from(seconds) / 6.0).round() / 10.0;
-        if tenths.fract() == 0.0 { format!("{tenths:.0}") } else { format!("{tenths:.1}") }
+    let longest = compared.saturating_add(interval);
+    let at_earliest = hang.start_after_seconds.saturating_add(compared);
+    // Tenths of a minute say nothing about a window of seconds.
+    let (unit, number): (_, fn(u32) -> String) =
+        if longest < 60 { ("s", |seconds| seconds.to_string()) } else { ("min", minutes) };
+    let since = if at_earliest < 60 {
+        format!("second {at_earliest}")
+    } else {
+        format!("minute {}", minutes(at_earliest))
     };
     let cost = if interval < 30 { " Below 30 s the sampling itself costs time." } else { "" };
     format!(
-        "{start}A stall shows after {} to {} min, never before minute {} of a launch.{cost}",
-        minutes(compared),
-        minutes(compared.saturating_add(interval)),
-        minutes(hang.start_after_seconds.saturating_add(compared)),
+        "{start}A stall shows after {} to {} {unit}, never before {since} of a launch.{cost}",
+        number(compared),
+        number(longest),
     )
+}
+
+fn minutes(seconds: u32) -> String {
+    let tenths = (f64::from(seconds) / 6.0).round() / 10.0;
+    if tenths.fract() == 0.0 { format!("{tenths:.0}") } else { format!("{tenths:.1}") }
 }
 
 /// What earlier launches say about the window: none where nothing speaks against it, or where no earlier job is known.
@@ -396,6 +406,12 @@ mod tests {
             "90 is not a multiple of 20, so 100 s is compared. A stall shows after 1.7 to 2 min, never before minute 31.7 of a launch. Below 30 s the sampling itself costs time."
         );
         assert!(hang_note(&hang(300, 600)).starts_with("A stall shows"));
+        assert!(
+            hang_note(&hang(1, 4))
+                .starts_with("A stall shows after 4 to 5 s, never before minute 30.1 of a launch.")
+        );
+        let at_once = HangDetection { start_after_seconds: 0, ..hang(1, 4) };
+        assert!(hang_note(&at_once).contains("after 4 to 5 s, never before second 4 of a launch."));
     }
 
     #[test]

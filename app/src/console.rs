@@ -2,10 +2,12 @@
 //! context, so pages build and are tested without a database; the REST API answers with the very same view types.
 
 mod nodes;
+mod usage;
 
 pub use self::nodes::{
     CapView, ClusterNodes, NodeEvent, NodeJob, NodePage, NodeView, QuarantineOrder, StrikeView,
 };
+pub use self::usage::{ClusterUsage, SPANS, UsageView};
 
 use engine::{
     advice::CheckpointAdvice,
@@ -81,6 +83,8 @@ pub trait Console: Send + Sync {
     ) -> Result<(), AppError>;
     /// All nodes of all clusters.
     async fn nodes(&self, caller: &Caller) -> Result<Vec<ClusterNodes>, AppError>;
+    /// What the time of clusters went to in the last `days`, which are one of [`SPANS`].
+    async fn usage(&self, caller: &Caller, days: u32) -> Result<UsageView, AppError>;
     /// What a diagnosis of a job would test and take at most. Nothing is begun.
     async fn diagnosis_plan(
         &self,

@@ -123,6 +123,21 @@ impl Meter {
     }
 }
 
+/// Ledgers as one, with the share that was kept of all that was held.
+pub fn together(all: impl IntoIterator<Item = Ledger>) -> Ledger {
+    let sum = all.into_iter().fold(Ledger::default(), |sum, one| Ledger {
+        kept: sum.kept + one.kept,
+        stalled: sum.stalled + one.stalled,
+        starting: sum.starting + one.starting,
+        redone: sum.redone + one.redone,
+        diagnosing: sum.diagnosing + one.diagnosing,
+        queued_seconds: sum.queued_seconds + one.queued_seconds,
+        ettr: None,
+    });
+    let held = sum.kept + sum.stalled + sum.starting + sum.redone + sum.diagnosing;
+    Ledger { ettr: (held > 0.0).then(|| sum.kept / held), ..sum }
+}
+
 /// What a job holds while it runs: its accelerators, or one slot of each replica where it takes none.
 pub fn accelerators(spec: &JobSpec) -> f64 {
     f64::from(spec.replicas) * f64::from(spec.accelerators_per_replica.max(1))
@@ -251,6 +266,22 @@ mod tests {
         }
         let ledger = meter.ledger(&crate::chain::testing::spec(2));
         assert_eq!((ledger.kept, ledger.queued_seconds, ledger.ettr), (180.0, 5.0, Some(0.9)));
+    }
+
+    #[test]
+    fn what_ledgers_hold_together_is_the_whole_of_which_a_share_was_kept() {
+        let one = Ledger { kept: 60.0, stalled: 20.0, ettr: Some(0.75), ..Ledger::default() };
+        let other = Ledger {
+            kept: 30.0,
+            starting: 5.0,
+            redone: 2.0,
+            diagnosing: 3.0,
+            queued_seconds: 7.0,
+            ..Ledger::default()
+        };
+        let all = together([one, other]);
+        assert_eq!((all.kept, all.queued_seconds, all.ettr), (90.0, 7.0, Some(0.75)), "90 of 120");
+        assert_eq!(together([]), Ledger::default());
     }
 
     #[test]

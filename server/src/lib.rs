@@ -1,5 +1,6 @@
 //! Holdfast's server connects: store, clusters, driver, service, web.
 
+pub mod accountant;
 pub mod accounts;
 pub mod agents;
 pub mod classify;

@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::clusters::{Running, Shared};
 use crate::{
+    accountant::Accountant,
     agents,
     clock::{self, Clock, SystemClock},
     clusters::Cluster,
@@ -98,6 +99,9 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         rules: site.nodes,
     };
     let keeping = tokio::spawn(keeper.keep_going(stop.clone()));
+    let accountant =
+        Accountant { store: store.clone(), driver: Arc::new(driver.clone()), clock: Arc::clone(&clock) };
+    let accounting = tokio::spawn(accountant.keep_going(stop.clone()));
     let sweeping = tokio::spawn(Sweep::new(&data, store.clone()).keep_going(stop.clone()));
     let hub = agents::Hub::start(Arc::new(driver.clone()), tokens, Arc::clone(&clock), stop.clone());
     let public = settings.public_url.clone();
@@ -152,7 +156,15 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
     }
     let clusters_stopped = join_all(running.iter().map(Running::stopped));
     let ended = async {
-        tokio::join!(driver.stopped(), hub.stopped(), clusters_stopped, sweeping, diagnosing, keeping)
+        tokio::join!(
+            driver.stopped(),
+            hub.stopped(),
+            clusters_stopped,
+            sweeping,
+            diagnosing,
+            keeping,
+            accounting
+        )
     };
     if tokio::time::timeout(TASKS_END, ended).await.is_err() {
         tracing::warn!(

@@ -78,6 +78,10 @@ pub fn start_metrics() -> Result<PrometheusHandle, TelemetryError> {
     );
     metrics::describe_gauge!("holdfast_cluster_jobs", "Jobs that the driver acts on or watches, by cluster");
     metrics::describe_gauge!(
+        "holdfast_cluster_time_seconds",
+        "Accelerator-seconds that jobs held in the last 7 days, by cluster and use; ETTR is kept of all"
+    );
+    metrics::describe_gauge!(
         "holdfast_jobs_without_cluster",
         "The same on clusters that are not configured here"
     );

@@ -14,6 +14,8 @@ mod idempotency;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]
+mod usage;
+#[cfg(test)]
 mod wards;
 
 use sqlx::AnyConnection;

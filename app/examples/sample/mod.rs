@@ -9,7 +9,7 @@ use app::{
         Caller, CapView, ChainPage, ChainView, ClusterNodes, Console, DiagnosisDetail, DiagnosisDraft,
         DiagnosisPlan, DiagnosisView, EventsPage, EventsQuery, FirstVisit, JobMay, JobView, JobsCounts,
         JobsPage, JobsQuery, JobsViewName, LogPage, LogQuery, MetricsQuery, MetricsView, NodePage,
-        QuarantineOrder,
+        QuarantineOrder, UsageView,
     },
     error::AppError,
     forms::jobs_query,
@@ -237,6 +237,10 @@ impl Console for Sample {
     async fn nodes(&self, _: &Caller) -> Result<Vec<ClusterNodes>, AppError> {
         let (cluster, nodes) = ("gpu-a".to_owned(), nodes::all());
         Ok(vec![ClusterNodes { cluster, nodes, trouble: None, cap: nodes::cap() }])
+    }
+
+    async fn usage(&self, _: &Caller, days: u32) -> Result<UsageView, AppError> {
+        Ok(nodes::usage(days))
     }
 
     async fn node(&self, _: &Caller, _: Option<&str>, name: &NodeName) -> Result<NodePage, AppError> {

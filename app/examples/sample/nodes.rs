@@ -1,14 +1,15 @@
 //! Sixteen nodes of one cluster.
 
-use app::console::{CapView, NodeEvent, NodeJob, NodePage, NodeView, StrikeView};
+use app::console::{CapView, ClusterUsage, NodeEvent, NodeJob, NodePage, NodeView, StrikeView, UsageView};
 use engine::{
     failure::FailureType,
     ids::{IncidentId, NodeName, TaskId},
+    ledger,
     nodes::{
         forecast::{Forecast, Unable},
         standing::{NodeState, Quarantine},
     },
-    record::{NodeCounts, StrikeRecord},
+    record::{Ledger, NodeCounts, StrikeRecord},
     time::Time,
 };
 
@@ -22,6 +23,24 @@ fn job(index: usize, name: &str) -> NodeJob {
 /// All nodes.
 pub fn all() -> Vec<NodeView> {
     (1..=16).map(node).collect()
+}
+
+/// Where the time of the cluster went.
+pub fn usage(days: u32) -> UsageView {
+    let days_of = f64::from(days) * 86_400.0;
+    let ledger = Ledger {
+        kept: 71.2 * days_of,
+        stalled: 0.9 * days_of,
+        starting: 2.1 * days_of,
+        redone: 1.8 * days_of,
+        diagnosing: 0.4 * days_of,
+        queued_seconds: 0.3 * days_of,
+        ettr: None,
+    };
+    let total = ledger::together([ledger]);
+    let item = ClusterUsage { cluster: "gpu-a".to_owned(), jobs: 41, accelerators: true, ledger: total };
+    let since = Time(NOW.0 - i64::from(days) * 86_400_000_000);
+    UsageView { days, since, items: vec![item], total }
 }
 
 /// How many are out.

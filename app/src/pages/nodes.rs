@@ -23,6 +23,7 @@ use crate::{
     console::{CapView, ClusterNodes, NodeJob, NodeView, StrikeView},
     format,
     live::use_live,
+    pages::cluster_time::ClusterTime,
     paths,
     server_fns::nodes::list_nodes,
 };
@@ -43,6 +44,7 @@ pub fn Nodes() -> impl IntoView {
                 }
             })}
         </Transition>
+        <ClusterTime/>
     }
 }
 

@@ -4,7 +4,7 @@ use engine::{ids::NodeName, job::FieldError, time::Time};
 use leptos::prelude::*;
 
 use crate::{
-    console::{ClusterNodes, NodePage, Posted},
+    console::{ClusterNodes, NodePage, Posted, UsageView},
     error::AppError,
     server_fns::encoding::Json,
 };
@@ -29,4 +29,11 @@ pub async fn read_node(
     let posted = use_context::<Posted>();
     let Scope { console, caller } = scope()?;
     console.node(&caller, cluster.as_deref(), &name).await.map(|page| (page, console.now(), posted))
+}
+
+/// What the time of clusters went to in the last days.
+#[server(prefix = "/sfn", endpoint = "read_usage", input = Json, output = Json)]
+pub async fn read_usage(days: u32) -> Result<UsageView, AppError> {
+    let Scope { console, caller } = scope()?;
+    console.usage(&caller, days).await
 }

@@ -4,7 +4,7 @@ use app::{
     console::{
         Caller, CapView, ChainPage, ChainView, ClusterNodes, Console, DiagnosisDetail, DiagnosisDraft,
         DiagnosisPlan, DiagnosisView, EventsPage, EventsQuery, JobView, JobsPage, JobsQuery, LogPage,
-        LogQuery, MetricsQuery, MetricsView, NodePage, QuarantineOrder,
+        LogQuery, MetricsQuery, MetricsView, NodePage, QuarantineOrder, UsageView,
     },
     error::AppError,
 };
@@ -88,6 +88,10 @@ impl Console for Service {
 
     async fn nodes(&self, caller: &Caller) -> Result<Vec<ClusterNodes>, AppError> {
         self.list_nodes(caller).await
+    }
+
+    async fn usage(&self, caller: &Caller, days: u32) -> Result<UsageView, AppError> {
+        self.read_usage(caller, days).await
     }
 
     async fn diagnosis_plan(

@@ -17,6 +17,7 @@ mod nodes;
 mod quarantine;
 pub mod stacks;
 pub mod tasks;
+mod usage;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -140,7 +141,9 @@ impl Service {
         let mut conn = self.store.snapshot().await?;
         let counts = crate::store::jobs::counts(&mut conn, "").await?;
         let mut live = crate::store::jobs::live_by_cluster(&mut conn).await?;
+        let used = usage::of_week(&mut conn, self.clock.now()).await?;
         drop(conn);
+        usage::measure(&used);
         for (view, count) in [
             ("all", counts.all),
             ("attention", counts.attention),

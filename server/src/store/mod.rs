@@ -34,6 +34,7 @@ pub mod nodes;
 pub mod points;
 pub mod stacks;
 pub mod steps;
+pub mod usage;
 pub mod wards;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");

@@ -12,7 +12,7 @@ use sqlx::AnyConnection;
 use super::{
     StoreError, Write, attempts, changes, events, incidents, launches, leader, nodes, points,
     sql::{Doing, to_doc},
-    stacks,
+    stacks, usage,
 };
 
 /// What lists and the driver need to know of a chain without reading it.
@@ -156,6 +156,7 @@ pub async fn forget(
     job_id: &JobId,
     now: Time,
 ) -> Result<Write, StoreError> {
+    usage::keep_last(conn, job_id).await?;
     let done = sqlx::query(
         "DELETE FROM job WHERE job_id = $1 AND EXISTS (SELECT 1 FROM leader WHERE id = 1 AND epoch = $2)",
     )

@@ -16,3 +16,4 @@ mod requests;
 mod stacks;
 mod streams;
 mod support;
+mod usage;

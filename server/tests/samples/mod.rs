@@ -126,6 +126,12 @@ impl Sample {
         self
     }
 
+    /// What it has used, from its start on.
+    pub fn used(mut self, ledger: Ledger) -> Self {
+        self.head.summary.ledger = ledger;
+        self
+    }
+
     pub fn records(mut self, records: Vec<Record>) -> Self {
         self.records = records;
         self

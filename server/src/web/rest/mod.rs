@@ -11,6 +11,7 @@ pub mod nodes;
 pub mod operations;
 pub mod site;
 pub mod tasks;
+pub mod usage;
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, Uri, header};
@@ -106,6 +107,7 @@ pub fn router() -> OpenApiRouter<WebState> {
         .routes(routes!(nodes::quarantine))
         .routes(routes!(nodes::release))
         .routes(routes!(nodes::reset_cap))
+        .routes(routes!(usage::get))
         .routes(routes!(site::policies))
         .routes(routes!(site::settings))
         .routes(routes!(site::version))

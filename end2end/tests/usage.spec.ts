@@ -13,6 +13,8 @@ test('where the time of a cluster went stands below its nodes, for the days that
   // Other tests run at the same time, so that there is at least what this job kept.
   const kept = async () => (await (await request.get('/api/v1/usage?days=1')).json()).total.kept;
   await expect.poll(kept, { timeout: 30_000 }).toBeGreaterThanOrEqual(ended.kept);
+  const metrics = await (await request.get('/metrics')).text();
+  expect(metrics).toMatch(/holdfast_cluster_time_seconds\{cluster="local",use="kept"\} [1-9]/);
 
   await open(page, '/nodes');
   const section = page.getByRole('region', { name: 'Where the time went' });

@@ -2,16 +2,21 @@
 //! everything that a step of a run wants is written in one transaction with it: new jobs, requests to stop some, and the suspects for the
 //! job that the run is about. Nothing is done outside the store, nothing is done twice, and a server that comes back goes on.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use app::console::LogQuery;
 use engine::{
-    bisect::{self, Effect, Finding, Input, Nodes, Outcome, Run},
+    bisect::{self, Effect, Finding, Group, Input, Nodes, Outcome, Run},
     chain::{Chain, Request, limits::RETURN_SECONDS},
-    ids::{JobId, ReplicaName, TaskId},
-    job::{FaultTolerance, HealthChecks, JobKind, JobSpec, PodOptions},
-    record::{AttemptResult, State},
+    ids::{JobId, NodeName, ReplicaName, TaskId},
+    job::{ClusterKind, FaultTolerance, HealthChecks, JobKind, JobSpec},
+    record::{AttemptRecord, AttemptResult, IncidentRecord, State},
     time::Time,
+    words,
 };
 use sha2::{Digest, Sha256};
 use sqlx::AnyConnection;
@@ -19,12 +24,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::{self, Clock},
+    clusters::Cluster,
     driver::Driver,
     logs::LogReader,
     store::{
         self, Store, StoreError, Write, attempts,
         diagnoses::{self, Diagnosis, Kept},
-        inbox, jobs,
+        inbox, incidents, jobs,
         steps::{self, Head, Origin},
     },
 };
@@ -41,6 +47,8 @@ const ORPHANS: u32 = 100;
 const LINES: u32 = 200;
 /// Characters of a group's words that are kept.
 const WORDS: usize = 300;
+/// How long a cluster may take to bring what a group printed. Without it the words of its failure are told.
+const FETCH: Duration = Duration::from_secs(5);
 /// The test that is built in.
 pub const PROBE: &str = "holdfast-agent";
 
@@ -72,6 +80,8 @@ pub struct Diagnoses {
     pub clock: Arc<dyn Clock>,
     /// What groups printed.
     pub logs: Arc<LogReader>,
+    /// Where groups run, by name.
+    pub clusters: BTreeMap<String, Arc<dyn Cluster>>,
 }
 
 impl Diagnoses {
@@ -131,9 +141,9 @@ impl Diagnoses {
         if let Some(by) = stop_by {
             inputs.push(Input::Stop { by });
         }
-        let live: Vec<u32> = diagnosis.run.live().map(|group| group.number).collect();
+        let live: Vec<Group> = diagnosis.run.live().cloned().collect();
         for group in live {
-            inputs.extend(self.news(&diagnosis, group).await?);
+            inputs.extend(self.news(&diagnosis, &group).await?);
         }
         let now = self.clock.now();
         if term.is_late(&diagnosis.run, now) {
@@ -170,45 +180,65 @@ impl Diagnoses {
     }
 
     /// What is new of a group.
-    async fn news(&self, diagnosis: &Diagnosis, group: u32) -> Result<Option<Input>, StoreError> {
-        let lost = |text: &str| Outcome::Lost { nodes: Nodes::new(), text: text.to_owned() };
-        let Some(job_id) = group_job(&diagnosis.run_id, group) else { return Ok(None) };
+    async fn news(&self, diagnosis: &Diagnosis, group: &Group) -> Result<Option<Input>, StoreError> {
+        let number = group.number;
+        let ended = |outcome| Ok(Some(Input::Ended { group: number, outcome }));
+        let Some(job_id) = group_job(&diagnosis.run_id, number) else { return Ok(None) };
         let mut conn = self.store.read().await?;
         let Some(head) = jobs::head(&mut conn, &job_id).await? else {
-            return Ok(Some(Input::Ended { group, outcome: lost("its job was deleted") }));
+            return ended(lost("its job was deleted"));
         };
         let state = head.summary.state;
+        let cluster = self.clusters.get(&diagnosis.cluster);
         if state == State::Queued {
-            return Ok(None);
+            if group.started_at.is_some() {
+                return ended(lost("its nodes were taken from it"));
+            }
+            let closed = cluster.map(|cluster| cluster.closed(&group.all())).unwrap_or_default();
+            return if closed.is_empty() { Ok(None) } else { ended(closed_to(closed)) };
         }
         if !state.is_terminal() {
-            return Ok(Some(Input::Started { group }));
+            // What a pod needs before its program runs, an image for instance, is not the test's time.
+            let in_pods = cluster.is_some_and(|cluster| cluster.kind() == ClusterKind::Kubernetes);
+            let begun = !in_pods || state == State::Running;
+            return Ok(begun.then_some(Input::Started { group: number }));
         }
-        let record = attempts::page(&mut conn, &job_id, 1, 1).await?.into_iter().next();
+        let newest = head.summary.attempts_total.max(1);
+        let record = attempts::page(&mut conn, &job_id, newest, 1).await?.into_iter().next();
+        let incident = incidents::of_attempts(&mut conn, &job_id, newest..=newest).await?.pop();
         drop(conn);
         let task = head.summary.latest_task_id;
-        let outcome = match state {
+        ended(match state {
             State::Succeeded => Outcome::Pass {
-                megabytes_per_second: self.said(&job_id, &task, "PASS").await.as_deref().and_then(speed),
+                megabytes_per_second: self
+                    .said(&diagnosis.cluster, &job_id, &task, "PASS")
+                    .await
+                    .as_deref()
+                    .and_then(speed),
             },
-            State::Failed => {
-                let fault = record.as_ref().and_then(|record| record.fault.clone());
-                let fault = fault.unwrap_or_else(|| "it failed".to_owned());
-                if record.is_some_and(|record| record.result == Some(AttemptResult::Refused)) {
-                    lost(&fault)
-                } else {
-                    let said = self.said(&job_id, &task, "FAIL").await;
-                    let text: String = said.unwrap_or(fault).chars().take(WORDS).collect();
-                    Outcome::Fail { text }
+            State::Failed => match untested(record.as_ref(), incident.map(|(_, incident)| incident).as_ref())
+            {
+                Some(outcome) => outcome,
+                None => {
+                    let fault = record.and_then(|record| record.fault);
+                    let said = self.said(&diagnosis.cluster, &job_id, &task, "FAIL").await;
+                    let text = said.or(fault).unwrap_or_else(|| "it failed".to_owned());
+                    Outcome::Fail { text: text.chars().take(WORDS).collect() }
                 }
-            }
+            },
             _ => lost("it was stopped"),
-        };
-        Ok(Some(Input::Ended { group, outcome }))
+        })
     }
 
     /// The first line of the built-in test that begins with this word, without what stands before it.
-    async fn said(&self, job: &JobId, task: &TaskId, word: &'static str) -> Option<String> {
+    async fn said(&self, cluster: &str, job: &JobId, task: &TaskId, word: &'static str) -> Option<String> {
+        if let Some(cluster) = self.clusters.get(cluster) {
+            match tokio::time::timeout(FETCH, cluster.fetch_output(task, None)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%task, %error, "what a test printed may not be all there"),
+                Err(_) => tracing::debug!(%task, "what a test printed takes its time"),
+            }
+        }
         let (logs, job, task) = (Arc::clone(&self.logs), job.clone(), task.clone());
         let read = move || {
             let query = LogQuery {
@@ -227,6 +257,39 @@ impl Diagnoses {
             Some(rest.trim_start_matches([' ', ',']).to_owned())
         })
     }
+}
+
+fn lost(text: &str) -> Outcome {
+    Outcome::Lost { nodes: Nodes::new(), text: text.to_owned() }
+}
+
+/// A group that some of its nodes do not take.
+fn closed_to(closed: BTreeMap<NodeName, String>) -> Outcome {
+    let words: Vec<_> = closed.iter().map(|(node, why)| format!("{node} {why}")).collect();
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let text = words::list(&words).chars().take(WORDS).collect();
+    Outcome::Lost { nodes: closed.into_keys().collect(), text }
+}
+
+/// Whether a group that failed was not tested: it was refused, gave way to others, or something befell its replicas from outside. None:
+/// the test itself failed.
+fn untested(record: Option<&AttemptRecord>, incident: Option<&IncidentRecord>) -> Option<Outcome> {
+    let fault = record.and_then(|record| record.fault.as_deref());
+    if record.is_some_and(|record| record.result == Some(AttemptResult::Refused)) {
+        return Some(lost(fault.unwrap_or("the cluster refused it")));
+    }
+    // An attempt that was preempted has stopped; its job, which nobody tries again, has failed.
+    if record.is_some_and(|record| record.state == State::Stopped) {
+        return Some(lost(fault.unwrap_or("it gave way to others")));
+    }
+    let incident = incident?;
+    let node = incident.root.as_ref().and_then(|root| root.node.clone());
+    let nodes = match incident.rule()? {
+        "cluster-node-lost" => node.into_iter().collect(),
+        "cluster-lost" | "cluster-evicted" | "no-evidence" => Nodes::new(),
+        _ => return None,
+    };
+    Some(Outcome::Lost { nodes, text: incident.fault.chars().take(WORDS).collect() })
 }
 
 /// The speed that a test that passed says.
@@ -326,7 +389,7 @@ fn spec_of(diagnosis: &Diagnosis, number: u32, group: u32, nodes: &Nodes) -> Job
         name: format!("bisect-{number}-group-{group}"),
         kind: JobKind::PyTorchJob,
         cluster: diagnosis.cluster.clone(),
-        image: None,
+        image: diagnosis.image.clone(),
         command: diagnosis.command.clone(),
         env,
         replicas: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
@@ -334,7 +397,7 @@ fn spec_of(diagnosis: &Diagnosis, number: u32, group: u32, nodes: &Nodes) -> Job
         accelerators_per_replica: diagnosis.run.setup().accelerators_per_node,
         working_dir: diagnosis.working_dir.clone(),
         checkpoint_dir: None,
-        kubernetes: PodOptions::default(),
+        kubernetes: diagnosis.pods.clone(),
         // The test is all that is to run there, and it runs once.
         fault_tolerance: FaultTolerance {
             health_checks: HealthChecks { enabled: false, checks: Vec::new(), command: None },

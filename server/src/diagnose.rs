@@ -2,6 +2,8 @@
 //! everything that a step of a run wants is written in one transaction with it: new jobs, requests to stop some, and the suspects for the
 //! job that the run is about. Nothing is done outside the store, nothing is done twice, and a server that comes back goes on.
 
+mod untested;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -12,16 +14,16 @@ use app::console::LogQuery;
 use engine::{
     bisect::{self, Effect, Finding, Group, Input, Nodes, Outcome, Run},
     chain::{Chain, Request, limits::RETURN_SECONDS},
-    ids::{JobId, NodeName, ReplicaName, TaskId},
+    ids::{JobId, ReplicaName, TaskId},
     job::{ClusterKind, FaultTolerance, HealthChecks, JobKind, JobSpec},
-    record::{AttemptRecord, AttemptResult, IncidentRecord, State},
+    record::State,
     time::Time,
-    words,
 };
 use sha2::{Digest, Sha256};
 use sqlx::AnyConnection;
 use tokio_util::sync::CancellationToken;
 
+use self::untested::{closed_to, lost, untested};
 use crate::{
     clock::{self, Clock},
     clusters::Cluster,
@@ -180,10 +182,11 @@ impl Diagnoses {
     }
 
     /// What is new of a group.
-    async fn news(&self, diagnosis: &Diagnosis, group: &Group) -> Result<Option<Input>, StoreError> {
-        let number = group.number;
-        let ended = |outcome| Ok(Some(Input::Ended { group: number, outcome }));
-        let Some(job_id) = group_job(&diagnosis.run_id, number) else { return Ok(None) };
+    async fn news(&self, diagnosis: &Diagnosis, group: &Group) -> Result<Vec<Input>, StoreError> {
+        let group_number = group.number;
+        let started = Input::Started { group: group_number };
+        let ended = |outcome| Ok(vec![Input::Ended { group: group_number, outcome }]);
+        let Some(job_id) = group_job(&diagnosis.run_id, group_number) else { return Ok(Vec::new()) };
         let mut conn = self.store.read().await?;
         let Some(head) = jobs::head(&mut conn, &job_id).await? else {
             return ended(lost("its job was deleted"));
@@ -195,39 +198,37 @@ impl Diagnoses {
                 return ended(lost("its nodes were taken from it"));
             }
             let closed = cluster.map(|cluster| cluster.closed(&group.all())).unwrap_or_default();
-            return if closed.is_empty() { Ok(None) } else { ended(closed_to(closed)) };
+            return if closed.is_empty() { Ok(Vec::new()) } else { ended(closed_to(closed)) };
         }
         if !state.is_terminal() {
             // What a pod needs before its program runs, an image for instance, is not the test's time.
             let in_pods = cluster.is_some_and(|cluster| cluster.kind() == ClusterKind::Kubernetes);
             let begun = !in_pods || state == State::Running;
-            return Ok(begun.then_some(Input::Started { group: number }));
+            return Ok(begun.then_some(started).into_iter().collect());
         }
         let newest = head.summary.attempts_total.max(1);
         let record = attempts::page(&mut conn, &job_id, newest, 1).await?.into_iter().next();
         let incident = incidents::of_attempts(&mut conn, &job_id, newest..=newest).await?.pop();
         drop(conn);
         let task = head.summary.latest_task_id;
-        ended(match state {
-            State::Succeeded => Outcome::Pass {
-                megabytes_per_second: self
-                    .said(&diagnosis.cluster, &job_id, &task, "PASS")
-                    .await
-                    .as_deref()
-                    .and_then(speed),
-            },
-            State::Failed => match untested(record.as_ref(), incident.map(|(_, incident)| incident).as_ref())
-            {
-                Some(outcome) => outcome,
-                None => {
-                    let fault = record.and_then(|record| record.fault);
-                    let said = self.said(&diagnosis.cluster, &job_id, &task, "FAIL").await;
-                    let text = said.or(fault).unwrap_or_else(|| "it failed".to_owned());
-                    Outcome::Fail { text: text.chars().take(WORDS).collect() }
+        let said = |word| self.said(&diagnosis.cluster, &job_id, &task, word);
+        let outcome = match state {
+            State::Succeeded => {
+                Outcome::Pass { megabytes_per_second: said("PASS").await.as_deref().and_then(speed) }
+            }
+            State::Failed => {
+                let incident = incident.map(|(_, incident)| incident);
+                if let Some(outcome) = untested(record.as_ref(), incident.as_ref()) {
+                    return ended(outcome);
                 }
-            },
-            _ => lost("it was stopped"),
-        })
+                let fault = record.and_then(|record| record.fault);
+                let text = said("FAIL").await.or(fault).unwrap_or_else(|| "it failed".to_owned());
+                Outcome::Fail { text: text.chars().take(WORDS).collect() }
+            }
+            _ => return ended(lost("it was stopped")),
+        };
+        // One that is soon over was never seen to run.
+        Ok(vec![started, Input::Ended { group: group_number, outcome }])
     }
 
     /// The first line of the built-in test that begins with this word, without what stands before it.
@@ -257,39 +258,6 @@ impl Diagnoses {
             Some(rest.trim_start_matches([' ', ',']).to_owned())
         })
     }
-}
-
-fn lost(text: &str) -> Outcome {
-    Outcome::Lost { nodes: Nodes::new(), text: text.to_owned() }
-}
-
-/// A group that some of its nodes do not take.
-fn closed_to(closed: BTreeMap<NodeName, String>) -> Outcome {
-    let words: Vec<_> = closed.iter().map(|(node, why)| format!("{node} {why}")).collect();
-    let words: Vec<_> = words.iter().map(String::as_str).collect();
-    let text = words::list(&words).chars().take(WORDS).collect();
-    Outcome::Lost { nodes: closed.into_keys().collect(), text }
-}
-
-/// Whether a group that failed was not tested: it was refused, gave way to others, or something befell its replicas from outside. None:
-/// the test itself failed.
-fn untested(record: Option<&AttemptRecord>, incident: Option<&IncidentRecord>) -> Option<Outcome> {
-    let fault = record.and_then(|record| record.fault.as_deref());
-    if record.is_some_and(|record| record.result == Some(AttemptResult::Refused)) {
-        return Some(lost(fault.unwrap_or("the cluster refused it")));
-    }
-    // An attempt that was preempted has stopped; its job, which nobody tries again, has failed.
-    if record.is_some_and(|record| record.state == State::Stopped) {
-        return Some(lost(fault.unwrap_or("it gave way to others")));
-    }
-    let incident = incident?;
-    let node = incident.root.as_ref().and_then(|root| root.node.clone());
-    let nodes = match incident.rule()? {
-        "cluster-node-lost" => node.into_iter().collect(),
-        "cluster-lost" | "cluster-evicted" | "no-evidence" => Nodes::new(),
-        _ => return None,
-    };
-    Some(Outcome::Lost { nodes, text: incident.fault.chars().take(WORDS).collect() })
 }
 
 /// The speed that a test that passed says.

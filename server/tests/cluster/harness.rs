@@ -574,7 +574,7 @@ impl Drop for World {
             return;
         }
         // What a failed test left must not disturb the next; the cluster goes with the suite.
-        for what in ["validatingwebhookconfiguration", "namespace"] {
+        for what in ["validatingwebhookconfiguration", "priorityclass", "namespace"] {
             let _ = Command::new("kubectl")
                 .args(["delete", what, &self.namespace, "--ignore-not-found", "--wait=false"])
                 .output();

@@ -1,9 +1,9 @@
 //! What the tests of a diagnosis are made of: PyTorchJobs that get to the same nodes as the job does, by the same ways. Pure.
 //!
-//! Each test is bound to its nodes by name, one replica on each, so a node selector is only kept where Kueue chooses by it. Queues,
-//! priority, tolerations and account stay: a diagnosis is let in where its job is, and no sooner. Volumes and variables are only for a
-//! command of the job's owner; the built-in test runs without them, on nodes whose storage is what fails, too. On each node it asks for
-//! what one replica of the job did, which fits wherever the job was.
+//! Each test is bound to its nodes by name, one replica on each, so a node selector is only kept where Kueue chooses by it. Namespace,
+//! queues, tolerations and account stay: a diagnosis is let in where its job is. The job's priority does not: a test waits for nodes that
+//! others use, and takes them from nobody. Volumes and variables are only for a command of the job's owner; the built-in test runs without
+//! them, on nodes whose storage is what fails, too. On each node it asks for what one replica of the job did, which fits wherever the job was.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +27,8 @@ use crate::clusters::Testing;
 /// Nodes of a diagnosis. Each pod of a group names all nodes of its group, so that what the API server keeps of a group grows with the
 /// square of its nodes: some 30 MB here.
 const NODES: usize = 512;
+/// The label by which Kueue knows how urgent a job is.
+const KUEUE_PRIORITY: &str = "kueue.x-k8s.io/priority-class";
 /// Taints that every pod of ours bears for a while.
 const LOST: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
@@ -60,6 +62,8 @@ pub(super) fn of(spec: &JobSpec, settings: &KubernetesSettings, own: bool) -> Re
 /// Those of a job that was made of fields.
 fn of_options(job: &PodOptions, own: bool) -> PodOptions {
     let mut pods = job.clone();
+    pods.priority_class = None;
+    pods.labels.remove(KUEUE_PRIORITY);
     if pods.kueue_queue.is_none() && !pods.labels.contains_key(QUEUE) {
         pods.node_selector.clear();
     }
@@ -91,7 +95,6 @@ fn of_parts(parts: &[Part]) -> PodOptions {
     PodOptions {
         tolerations,
         pull_secrets,
-        priority_class: pods().find_map(|pod| pod.priority_class_name.clone()),
         service_account: pods().find_map(|pod| pod.service_account_name.clone()),
         scheduler: pods().find_map(|pod| pod.scheduler_name.clone()),
         ..PodOptions::default()
@@ -103,6 +106,7 @@ fn of_object(pods: &mut PodOptions, manifest: &Manifest, kind: JobKind) {
     let base = manifest.object();
     let mut labels = pasted::marks(base, "labels");
     pods.kueue_queue = labels.remove(QUEUE);
+    labels.remove(KUEUE_PRIORITY);
     pods.volcano_queue = match kind {
         JobKind::PyTorchJob => {
             let queue = base.pointer("/spec/runPolicy/schedulingPolicy/queue").and_then(Value::as_str);

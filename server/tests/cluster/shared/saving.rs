@@ -9,7 +9,6 @@ use crate::{harness::World, jobs::last_step};
 
 /// A resource of which one node has as many as there are jobs that more urgent pods take it from.
 const SEAT: &str = "holdfast.test/seat";
-const URGENT: &str = "holdfast-test-save";
 /// How long a save may take to be recorded: the longest wait of the programs, the agent's grace, and a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -105,12 +104,12 @@ async fn create(
 }
 
 /// A pod that is more urgent than those of jobs, and needs what one of them has.
-fn urgent(number: usize) -> Value {
+fn urgent(class: &str, number: usize) -> Value {
     let amount = json!({ SEAT: "1" });
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": format!("urgent-{number}") },
         "spec": {
-            "priorityClassName": URGENT, "terminationGracePeriodSeconds": 0,
+            "priorityClassName": class, "terminationGracePeriodSeconds": 0,
             "containers": [{
                 "name": "main", "image": "localhost/train:1", "imagePullPolicy": "Never", "command": ["sleep", "3600"],
                 "resources": { "limits": amount, "requests": amount },
@@ -155,7 +154,7 @@ async fn every_end_of_a_pod_is_told_and_recorded_as_what_it_was() {
     let capacity = json!({ "status": { "capacity": { SEAT: MATRIX.len().to_string() } } }).to_string();
     world.kubectl(&["patch", "node", "n1", "--subresource=status", "--type=merge", "-p", &capacity]);
     let class = json!({
-        "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": { "name": URGENT }, "value": 1000,
+        "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": { "name": world.namespace() }, "value": 1000,
     });
     world.create(&class);
 
@@ -171,7 +170,7 @@ async fn every_end_of_a_pod_is_told_and_recorded_as_what_it_was() {
         tasks.push(chain["latest_task_id"].as_str().unwrap().to_owned());
     }
     for number in 0..MATRIX.len() {
-        world.create(&urgent(number));
+        world.create(&urgent(world.namespace(), number));
     }
     for (case, task) in cases.iter().zip(&tasks) {
         begin(&world, case, task).await;
@@ -208,6 +207,5 @@ async fn every_end_of_a_pod_is_told_and_recorded_as_what_it_was() {
             "--wait=false",
         ]);
     }
-    world.kubectl(&["delete", "priorityclass", URGENT]);
     world.until_nothing_is_left().await;
 }

@@ -27,7 +27,8 @@ fn job() -> JobSpec {
         priority_class: Some("high".to_owned()),
         service_account: Some("trainer".to_owned()),
         pull_secrets: vec!["registry".to_owned()],
-        labels: [("team".to_owned(), "vision".to_owned())].into(),
+        labels: [("team".to_owned(), "vision".to_owned()), (KUEUE_PRIORITY.to_owned(), "high".to_owned())]
+            .into(),
         ..PodOptions::default()
     };
     job
@@ -43,6 +44,8 @@ fn the_built_in_test_has_the_jobs_ways_to_its_nodes_and_nothing_of_its_program()
         secrets: Vec::new(),
         volumes: Vec::new(),
         node_selector: BTreeMap::new(),
+        priority_class: None,
+        labels: [("team".to_owned(), "vision".to_owned())].into(),
         ..job.kubernetes
     };
     assert_eq!(tests.pods, wanted);
@@ -52,6 +55,9 @@ fn the_built_in_test_has_the_jobs_ways_to_its_nodes_and_nothing_of_its_program()
 fn a_command_of_ones_own_has_the_programs_volumes_too_and_kueue_its_selector() {
     let mut job = job();
     job.kubernetes.kueue_queue = Some("team".to_owned());
+    // What is kept of all of it is not how urgent it is.
+    job.kubernetes.priority_class = None;
+    job.kubernetes.labels.remove(KUEUE_PRIORITY);
     assert_eq!(of(&job, &settings(), true).unwrap().pods, job.kubernetes);
     let of_ray = JobSpec { kubernetes: job.kubernetes.clone(), ..ray_spec(3) };
     assert_eq!(of(&of_ray, &settings(), true).unwrap().pods, job.kubernetes);
@@ -109,7 +115,6 @@ fn of_a_pasted_object_the_smallest_pod_and_all_that_leads_to_nodes_is_read() {
             toleration("gpu", None, Some("NoSchedule")),
             toleration("team", Some("vision"), None),
         ],
-        priority_class: Some("high".to_owned()),
         service_account: Some("trainer".to_owned()),
         pull_secrets: vec!["keys".to_owned()],
         labels: [("owner".to_owned(), "ann".to_owned())].into(),

@@ -129,7 +129,9 @@ async fn a_drained_pod_saves_with_its_peer_and_the_next_attempt_loads_that_step(
     let save = &chain["attempts"][0]["exit_checkpoint"];
     assert_eq!((&save["reason"], &save["outcome"]), (&json!("preempted"), &json!("saved")), "{save:#}");
     let checkpoint = &chain["attempts"][1]["launches"][0]["proof"]["checkpoint"];
-    assert_eq!((&checkpoint["step"], &checkpoint["expected"]), (&save["step"], &save["step"]), "{chain:#}");
+    // Both replicas save for the first that is told, and once more for the other where that one is told a step later.
+    assert_eq!(checkpoint["step"], checkpoint["expected"], "{chain:#}");
+    assert!(checkpoint["step"].as_u64() >= save["step"].as_u64() && save["step"].is_u64(), "{chain:#}");
     assert_eq!(chain["budgets"]["task_restarts"]["used"], 0, "{chain:#}");
     assert_eq!(chain["attempts"][1]["cause"], "preemption", "{chain:#}");
 

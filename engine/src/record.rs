@@ -475,6 +475,13 @@ pub struct IncidentRecord {
     pub right: Option<bool>,
 }
 
+impl IncidentRecord {
+    /// The rule of its verdict: `xid-79`, `exit-1`, `cluster-node-lost`.
+    pub fn rule(&self) -> Option<&str> {
+        self.fingerprint.split(':').nth(1)
+    }
+}
+
 /// What is done about an incident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

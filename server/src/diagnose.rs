@@ -2,29 +2,37 @@
 //! everything that a step of a run wants is written in one transaction with it: new jobs, requests to stop some, and the suspects for the
 //! job that the run is about. Nothing is done outside the store, nothing is done twice, and a server that comes back goes on.
 
-use std::{collections::BTreeSet, sync::Arc};
+mod untested;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use app::console::LogQuery;
 use engine::{
-    bisect::{self, Effect, Finding, Input, Nodes, Outcome, Run},
+    bisect::{self, Effect, Finding, Group, Input, Nodes, Outcome, Run},
     chain::{Chain, Request, limits::RETURN_SECONDS},
     ids::{JobId, ReplicaName, TaskId},
-    job::{FaultTolerance, HealthChecks, JobKind, JobSpec, PodOptions},
-    record::{AttemptResult, State},
+    job::{ClusterKind, FaultTolerance, HealthChecks, JobKind, JobSpec},
+    record::State,
     time::Time,
 };
 use sha2::{Digest, Sha256};
 use sqlx::AnyConnection;
 use tokio_util::sync::CancellationToken;
 
+use self::untested::{closed_to, lost, untested};
 use crate::{
     clock::{self, Clock},
+    clusters::Cluster,
     driver::Driver,
     logs::LogReader,
     store::{
         self, Store, StoreError, Write, attempts,
         diagnoses::{self, Diagnosis, Kept},
-        inbox, jobs,
+        inbox, incidents, jobs,
         steps::{self, Head, Origin},
     },
 };
@@ -41,6 +49,8 @@ const ORPHANS: u32 = 100;
 const LINES: u32 = 200;
 /// Characters of a group's words that are kept.
 const WORDS: usize = 300;
+/// How long a cluster may take to bring what a group printed. Without it the words of its failure are told.
+const FETCH: Duration = Duration::from_secs(5);
 /// The test that is built in.
 pub const PROBE: &str = "holdfast-agent";
 
@@ -72,6 +82,8 @@ pub struct Diagnoses {
     pub clock: Arc<dyn Clock>,
     /// What groups printed.
     pub logs: Arc<LogReader>,
+    /// Where groups run, by name.
+    pub clusters: BTreeMap<String, Arc<dyn Cluster>>,
 }
 
 impl Diagnoses {
@@ -131,9 +143,9 @@ impl Diagnoses {
         if let Some(by) = stop_by {
             inputs.push(Input::Stop { by });
         }
-        let live: Vec<u32> = diagnosis.run.live().map(|group| group.number).collect();
+        let live: Vec<Group> = diagnosis.run.live().cloned().collect();
         for group in live {
-            inputs.extend(self.news(&diagnosis, group).await?);
+            inputs.extend(self.news(&diagnosis, &group).await?);
         }
         let now = self.clock.now();
         if term.is_late(&diagnosis.run, now) {
@@ -170,45 +182,64 @@ impl Diagnoses {
     }
 
     /// What is new of a group.
-    async fn news(&self, diagnosis: &Diagnosis, group: u32) -> Result<Option<Input>, StoreError> {
-        let lost = |text: &str| Outcome::Lost { nodes: Nodes::new(), text: text.to_owned() };
-        let Some(job_id) = group_job(&diagnosis.run_id, group) else { return Ok(None) };
+    async fn news(&self, diagnosis: &Diagnosis, group: &Group) -> Result<Vec<Input>, StoreError> {
+        let group_number = group.number;
+        let started = Input::Started { group: group_number };
+        let ended = |outcome| Ok(vec![Input::Ended { group: group_number, outcome }]);
+        let Some(job_id) = group_job(&diagnosis.run_id, group_number) else { return Ok(Vec::new()) };
         let mut conn = self.store.read().await?;
         let Some(head) = jobs::head(&mut conn, &job_id).await? else {
-            return Ok(Some(Input::Ended { group, outcome: lost("its job was deleted") }));
+            return ended(lost("its job was deleted"));
         };
         let state = head.summary.state;
+        let cluster = self.clusters.get(&diagnosis.cluster);
         if state == State::Queued {
-            return Ok(None);
+            if group.started_at.is_some() {
+                return ended(lost("its nodes were taken from it"));
+            }
+            let closed = cluster.map(|cluster| cluster.closed(&group.all())).unwrap_or_default();
+            return if closed.is_empty() { Ok(Vec::new()) } else { ended(closed_to(closed)) };
         }
         if !state.is_terminal() {
-            return Ok(Some(Input::Started { group }));
+            // What a pod needs before its program runs, an image for instance, is not the test's time.
+            let in_pods = cluster.is_some_and(|cluster| cluster.kind() == ClusterKind::Kubernetes);
+            let begun = !in_pods || state == State::Running;
+            return Ok(begun.then_some(started).into_iter().collect());
         }
-        let record = attempts::page(&mut conn, &job_id, 1, 1).await?.into_iter().next();
+        let newest = head.summary.attempts_total.max(1);
+        let record = attempts::page(&mut conn, &job_id, newest, 1).await?.into_iter().next();
+        let incident = incidents::of_attempts(&mut conn, &job_id, newest..=newest).await?.pop();
         drop(conn);
         let task = head.summary.latest_task_id;
+        let said = |word| self.said(&diagnosis.cluster, &job_id, &task, word);
         let outcome = match state {
-            State::Succeeded => Outcome::Pass {
-                megabytes_per_second: self.said(&job_id, &task, "PASS").await.as_deref().and_then(speed),
-            },
-            State::Failed => {
-                let fault = record.as_ref().and_then(|record| record.fault.clone());
-                let fault = fault.unwrap_or_else(|| "it failed".to_owned());
-                if record.is_some_and(|record| record.result == Some(AttemptResult::Refused)) {
-                    lost(&fault)
-                } else {
-                    let said = self.said(&job_id, &task, "FAIL").await;
-                    let text: String = said.unwrap_or(fault).chars().take(WORDS).collect();
-                    Outcome::Fail { text }
-                }
+            State::Succeeded => {
+                Outcome::Pass { megabytes_per_second: said("PASS").await.as_deref().and_then(speed) }
             }
-            _ => lost("it was stopped"),
+            State::Failed => {
+                let incident = incident.map(|(_, incident)| incident);
+                if let Some(outcome) = untested(record.as_ref(), incident.as_ref()) {
+                    return ended(outcome);
+                }
+                let fault = record.and_then(|record| record.fault);
+                let text = said("FAIL").await.or(fault).unwrap_or_else(|| "it failed".to_owned());
+                Outcome::Fail { text: text.chars().take(WORDS).collect() }
+            }
+            _ => return ended(lost("it was stopped")),
         };
-        Ok(Some(Input::Ended { group, outcome }))
+        // One that is soon over was never seen to run.
+        Ok(vec![started, Input::Ended { group: group_number, outcome }])
     }
 
     /// The first line of the built-in test that begins with this word, without what stands before it.
-    async fn said(&self, job: &JobId, task: &TaskId, word: &'static str) -> Option<String> {
+    async fn said(&self, cluster: &str, job: &JobId, task: &TaskId, word: &'static str) -> Option<String> {
+        if let Some(cluster) = self.clusters.get(cluster) {
+            match tokio::time::timeout(FETCH, cluster.fetch_output(task, None)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%task, %error, "what a test printed may not be all there"),
+                Err(_) => tracing::debug!(%task, "what a test printed takes its time"),
+            }
+        }
         let (logs, job, task) = (Arc::clone(&self.logs), job.clone(), task.clone());
         let read = move || {
             let query = LogQuery {
@@ -326,7 +357,7 @@ fn spec_of(diagnosis: &Diagnosis, number: u32, group: u32, nodes: &Nodes) -> Job
         name: format!("bisect-{number}-group-{group}"),
         kind: JobKind::PyTorchJob,
         cluster: diagnosis.cluster.clone(),
-        image: None,
+        image: diagnosis.image.clone(),
         command: diagnosis.command.clone(),
         env,
         replicas: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
@@ -334,7 +365,7 @@ fn spec_of(diagnosis: &Diagnosis, number: u32, group: u32, nodes: &Nodes) -> Job
         accelerators_per_replica: diagnosis.run.setup().accelerators_per_node,
         working_dir: diagnosis.working_dir.clone(),
         checkpoint_dir: None,
-        kubernetes: PodOptions::default(),
+        kubernetes: diagnosis.pods.clone(),
         // The test is all that is to run there, and it runs once.
         fault_tolerance: FaultTolerance {
             health_checks: HealthChecks { enabled: false, checks: Vec::new(), command: None },

@@ -123,6 +123,7 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         driver: driver.clone(),
         clock: Arc::clone(&service.clock),
         logs: Arc::new(LogReader::new(data.clone())),
+        clusters: service.clusters.clone(),
     };
     let diagnosing = tokio::spawn(diagnoses.keep_going(stop.clone()));
     let router = web::router(WebParts {

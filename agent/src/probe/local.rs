@@ -103,13 +103,33 @@ fn real() -> u64 {
     sum.to_bits()
 }
 
-/// Memory that could be had without pushing others out, MiB; where that is not told, enough for the smallest test.
+/// Memory that could be had without pushing others out, MiB: of the machine, and of the container where that has a limit. Where neither is
+/// told, enough for the smallest test.
 fn free_mib() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib =
-        line.and_then(|line| line.split_whitespace().next()).and_then(|number| number.parse::<u64>().ok());
-    kib.unwrap_or(4 << 10) >> 10
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_kib(&text));
+    let container = LIMITS.iter().find_map(|[limit, usage]| left(&text_of(limit)?, &text_of(usage)?));
+    machine.unwrap_or(4 << 10).min(container.unwrap_or(u64::MAX) >> 10) >> 10
+}
+
+/// Where the kernel tells a container its limit of memory and what it uses of that, bytes: of cgroups version 2, then 1.
+const LIMITS: [[&str; 2]; 2] = [
+    ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"],
+    ["/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"],
+];
+
+fn text_of(file: &str) -> Option<String> {
+    fs::read_to_string(file).ok()
+}
+
+fn available_kib(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// What is left of a limit; none where there is no limit, which is told as `max`.
+fn left(limit: &str, usage: &str) -> Option<u64> {
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    Some(number(limit)?.saturating_sub(number(usage)?))
 }
 
 #[cfg(test)]
@@ -128,6 +148,15 @@ mod tests {
         });
         assert_eq!(format!("{state:#x}"), format!("{WHOLE:#x}"));
         assert_eq!(whole(), WHOLE);
+    }
+
+    #[test]
+    fn memory_is_what_the_machine_has_and_what_is_left_of_the_containers_limit() {
+        assert_eq!(available_kib("MemTotal: 9 kB\nMemAvailable:   2048 kB\n"), Some(2048));
+        assert_eq!(available_kib("MemTotal: 9 kB"), None);
+        assert_eq!(left("134217728\n", "4194304\n"), Some(130_023_424));
+        assert_eq!(left("100\n", "200\n"), Some(0));
+        assert_eq!(left("max\n", "4194304\n"), None);
     }
 
     #[test]

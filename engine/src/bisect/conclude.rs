@@ -107,6 +107,13 @@ impl Step {
                 names(run.together.iter().flatten())
             );
             (Verdict::Together, text)
+        } else if unconfirmed > 0 && !run.any_passed_again() {
+            let text = format!(
+                "{} failed, and could not be tested {} times again. No node is marked.",
+                names(run.suspects.keys()),
+                limits::CHECKS
+            );
+            (Verdict::Inconclusive, text)
         } else if unconfirmed > 0 {
             let text = format!(
                 "{} failed and passed when tested again: the fault comes and goes. No node is marked.",
@@ -176,6 +183,11 @@ impl Run {
         each.filter(|(_, _, checked)| checked.times > 0 && checked.failed == checked.times)
             .map(|(a, b, _)| [a.clone(), b.clone()])
             .collect()
+    }
+
+    fn any_passed_again(&self) -> bool {
+        let mut groups = self.rounds.iter().flat_map(|round| &round.groups);
+        groups.any(|group| group.is_check() && matches!(group.outcome, Some(Outcome::Pass { .. })))
     }
 
     fn rest_outcome(&self) -> Option<&Outcome> {

@@ -38,7 +38,7 @@ pub mod limits {
     /// What a group may hold its nodes beyond the test's own time limit, seconds: starting the processes, and ending one that ignores its
     /// limit (10 s between TERM and KILL).
     pub const AROUND_SECONDS: u32 = 40;
-    /// A group that has no nodes after this long is given up, seconds: somebody else uses them.
+    /// A group that does not run after this long is given up, seconds: somebody else uses its nodes.
     pub const WAIT_SECONDS: u64 = 600;
     /// Tests that each suspect has to fail again.
     pub const CHECKS: u32 = 2;
@@ -550,7 +550,10 @@ impl Step {
                 Some(_) => Outcome::Hang,
                 None => Outcome::Lost {
                     nodes: Nodes::new(),
-                    text: format!("its nodes were not free for {} minutes", limits::WAIT_SECONDS / 60),
+                    text: format!(
+                        "it did not begin within {} minutes: its nodes were not free, or did not start it",
+                        limits::WAIT_SECONDS / 60
+                    ),
                 },
             };
             self.end(group.number, outcome, now);

@@ -294,6 +294,23 @@ fn a_suspect_that_passes_a_check_is_not_confirmed() {
 }
 
 #[test]
+fn a_suspect_that_is_gone_when_it_is_tested_again_is_not_said_to_have_passed() {
+    let mut tests = 0;
+    let run = run(setup(2, Alone::TellsSome), |group| {
+        tests += u32::from(group.contains(&name(1)));
+        match tests {
+            3 if group.contains(&name(1)) => {
+                Outcome::Lost { nodes: Nodes::new(), text: "cordoned".to_owned() }
+            }
+            _ => Faults::bad(&[1]).test(group),
+        }
+    });
+    let finding = run.finding().unwrap();
+    assert_eq!((finding.verdict, &finding.unconfirmed), (Verdict::Inconclusive, &numbers(&[1])));
+    assert_eq!(finding.text, "n01 failed, and could not be tested 2 times again. No node is marked.");
+}
+
+#[test]
 fn a_group_beyond_its_time_hangs_and_one_without_nodes_is_lost() {
     let step = start(setup(4, Alone::TellsSome), Time(0));
     let waits = step.run.wake_at().unwrap();

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use engine::{
+    bisect,
     chain::{Observation, Plan},
     ids::{JobId, NodeName, ReplicaName, TaskId},
-    job::{ClusterKind, ClusterTrouble, Finding, JobKind, JobSpec},
+    job::{ClusterKind, ClusterTrouble, Finding, JobKind, JobSpec, PodOptions},
     record::{EventRecord, QueueReason},
 };
 use tokio::sync::mpsc;
@@ -110,11 +111,38 @@ pub trait Cluster: Send + Sync {
         Ok(())
     }
 
+    /// What the tests of a diagnosis of a job's nodes are made of here, beside their command. `own`: that is one of the job's owner, which
+    /// runs where the job's program does; the built-in one needs nothing of it.
+    ///
+    /// # Errors
+    /// Why its nodes cannot be tested, in a sentence.
+    fn testing(&self, _spec: &JobSpec, _own: bool) -> Result<Testing, String> {
+        Ok(Testing { most_nodes: bisect::limits::NODES, ..Testing::default() })
+    }
+
+    /// Those of these nodes on which nothing new is placed now whatever is free there, each with the reason, as far as that is known.
+    fn closed(&self, _nodes: &BTreeSet<NodeName>) -> BTreeMap<NodeName, String> {
+        BTreeMap::new()
+    }
+
     /// Attempts that may have changed. Only a hint to look at once: hints may be lost, repeated or late. Taken once. A cluster that has
     /// none is looked at from time to time.
     fn hints(&self) -> Option<mpsc::Receiver<TaskId>> {
         None
     }
+}
+
+/// What a test of a diagnosis is made of, one replica on each node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Testing {
+    /// The image; none where there are no images.
+    pub image: Option<String>,
+    /// What its pods are made of, where there are pods.
+    pub pods: PodOptions,
+    /// Accelerators that it holds on each node; none: all that the smallest of the nodes has.
+    pub accelerators: Option<u32>,
+    /// Nodes that can be tested at once.
+    pub most_nodes: usize,
 }
 
 /// An attempt to be made.

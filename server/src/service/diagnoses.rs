@@ -12,13 +12,14 @@ use engine::{
     bisect::{self, Alone, Setup, limits},
     chain::Request,
     ids::{JobId, NodeName, TaskId},
-    job::{ClusterKind, FieldError, limits as job_limits},
+    job::{FieldError, limits as job_limits},
 };
 use sqlx::AnyConnection;
 
 use super::{Service, Wish, failed, internal, may, no_job};
 use crate::{
     clock,
+    clusters::Testing,
     diagnose::{self, PROBE},
     store::{
         self, StoreError, attempts,
@@ -208,10 +209,19 @@ impl Service {
         let group_of = diagnoses::run_of(&mut conn, id).await.map_err(failed)?;
         drop(conn);
         let spec = chain.spec();
-        let is_local =
-            self.site.clusters.iter().any(|one| one.name == spec.cluster && one.kind == ClusterKind::Local);
-        let cluster = self.clusters.get(&spec.cluster).filter(|_| is_local);
-        let known = match cluster {
+        let cluster = self.clusters.get(&spec.cluster);
+        let is_own = draft.command.is_some();
+        let testing = match cluster {
+            Some(cluster) => cluster.testing(spec, is_own),
+            None => {
+                Err(format!("Cluster {} is not configured any more, so nothing can run there.", spec.cluster))
+            }
+        };
+        let (testing, untestable) = match testing {
+            Ok(testing) => (testing, None),
+            Err(why) => (Testing::default(), Some(why)),
+        };
+        let known = match cluster.filter(|_| untestable.is_none()) {
             Some(cluster) => cluster.nodes().await.map_err(|why| AppError::Unreachable {
                 why: format!("cluster {}: {:#}", spec.cluster, anyhow::Error::from(why)),
             })?,
@@ -225,9 +235,10 @@ impl Service {
             None => used.intersection(&all).cloned().collect::<BTreeSet<_>>(),
         };
         let mut errors = Vec::new();
-        if is_local && draft.nodes.is_some() {
-            if nodes.is_empty() || nodes.len() > limits::NODES {
-                errors.push(FieldError::new("nodes", format!("must be 1 to {} nodes", limits::NODES)));
+        let most = testing.most_nodes;
+        if untestable.is_none() && draft.nodes.is_some() {
+            if nodes.is_empty() || nodes.len() > most {
+                errors.push(FieldError::new("nodes", format!("must be 1 to {most} nodes")));
             }
             if let Some(unknown) = nodes.iter().find(|node| !all.contains(*node)) {
                 errors.push(FieldError::new(
@@ -266,22 +277,28 @@ impl Service {
             nodes,
             alone: Alone::TellsSome,
             probe_seconds,
-            accelerators_per_node: known.iter().map(|node| node.slots).min().unwrap_or(1).max(1),
+            accelerators_per_node: testing
+                .accelerators
+                .unwrap_or_else(|| known.iter().map(|node| node.slots).min().unwrap_or(1).max(1)),
         };
         let refusal = if let Some(run_id) = group_of {
             Some(is_group(&run_id))
-        } else if !is_local {
-            Some(format!("Bisect Diagnose tests nodes of a local cluster; {} is none.", spec.cluster))
+        } else if untestable.is_some() {
+            untestable
         } else if others.iter().any(|other| other.diagnosis.run.finding().is_none()) {
             Some(RUNS_ALREADY.to_owned())
         } else if !head.summary.state.is_terminal() {
             Some(IS_BUSY.to_owned())
         } else if setup.nodes.is_empty() {
             Some("The newest attempt never had a node of this cluster; choose the nodes.".to_owned())
+        } else if setup.nodes.len() > most {
+            let count = setup.nodes.len();
+            Some(format!(
+                "A diagnosis on this cluster tests at most {most} nodes, and these are {count}; choose some of them."
+            ))
         } else {
             None
         };
-        let is_own = draft.command.is_some();
         let command = draft.command.clone().unwrap_or_else(probe);
         let task_id: Option<TaskId> = attempt.map(|attempt| attempt.task_id);
         let plan = DiagnosisPlan {
@@ -305,6 +322,8 @@ impl Service {
             // A command of one's own runs where the job does; the built-in one needs nothing of it.
             env: if is_own { spec.env.clone() } else { BTreeMap::new() },
             working_dir: spec.working_dir.clone().filter(|_| is_own),
+            image: testing.image,
+            pods: testing.pods,
             run: bisect::start(setup.clone(), self.clock.now()).run,
         };
         Ok((plan, setup, diagnosis))

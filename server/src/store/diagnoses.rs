@@ -3,6 +3,7 @@
 use engine::{
     bisect::Run,
     ids::{JobId, TaskId},
+    job::PodOptions,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{AnyConnection, Row, any::AnyRow};
@@ -31,6 +32,12 @@ pub struct Diagnosis {
     pub env: std::collections::BTreeMap<String, String>,
     /// Where it starts.
     pub working_dir: Option<String>,
+    /// The image it runs in; none where there are no images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// What its pods are made of, where there are pods.
+    #[serde(default, skip_serializing_if = "PodOptions::is_default")]
+    pub pods: PodOptions,
     /// The run.
     pub run: Run,
 }

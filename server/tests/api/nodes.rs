@@ -5,6 +5,7 @@ use engine::{
     bisect::{self, Alone, Input as BisectInput, Setup as BisectSetup},
     chain::{Input, Request, advance},
     ids::{JobId, NodeName},
+    job::PodOptions,
 };
 use http::{StatusCode, header};
 use serde_json::json;
@@ -107,6 +108,8 @@ async fn a_node_that_only_a_diagnosis_holds_is_shown_with_its_reason_and_release
         command: vec!["true".to_owned()],
         env: [].into(),
         working_dir: None,
+        image: None,
+        pods: PodOptions::default(),
         run: bisect::advance(&begun, &BisectInput::Stop { by: "ann".to_owned() }, SystemClock.now()).run,
     };
     let mut tx = server.store.write().await.unwrap();

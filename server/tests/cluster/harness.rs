@@ -147,7 +147,9 @@ impl World {
         let _ = fs::remove_dir_all(&shared);
         fs::create_dir_all(&shared).unwrap();
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
-        for file in ["train.py", "failing.py", "hangs.py", "holdfast_exit.py", "peers.py"] {
+        for file in
+            ["train.py", "exit_behaviours.py", "failing.py", "hangs.py", "holdfast_exit.py", "peers.py"]
+        {
             fs::copy(examples.join(file), shared.join(file)).unwrap();
         }
         // Agents are told the port before it is served, so it has to be known.
@@ -369,6 +371,16 @@ impl World {
         self.kubectl(&["-n", &self.namespace, "create", "-f", file.to_str().unwrap()]);
     }
 
+    /// Evicts a pod by the API that drains use.
+    pub fn evict(&self, pod: &str) {
+        let metadata = json!({ "name": pod, "namespace": self.namespace });
+        let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata });
+        let file = self.dir.path().join("eviction.json");
+        fs::write(&file, eviction.to_string()).unwrap();
+        let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", self.namespace);
+        self.kubectl(&["create", "--raw", &path, "-f", file.to_str().unwrap()]);
+    }
+
     /// What the server said.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
@@ -417,6 +429,11 @@ impl World {
         let (status, value) = self.answer(self.client.get(self.url(&format!("/api/v1{path}")))).await;
         assert_eq!(status, 200, "{path}: {value}");
         value
+    }
+
+    /// What the REST API answers now.
+    pub async fn look(&self, path: &str) -> (u16, Value) {
+        self.answer(self.client.get(self.url(&format!("/api/v1{path}")))).await
     }
 
     /// A page as the server draws it.
@@ -557,7 +574,7 @@ impl Drop for World {
             return;
         }
         // What a failed test left must not disturb the next; the cluster goes with the suite.
-        for what in ["validatingwebhookconfiguration", "namespace"] {
+        for what in ["validatingwebhookconfiguration", "priorityclass", "namespace"] {
             let _ = Command::new("kubectl")
                 .args(["delete", what, &self.namespace, "--ignore-not-found", "--wait=false"])
                 .output();

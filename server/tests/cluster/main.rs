@@ -19,6 +19,7 @@ mod alone;
 #[path = "../databases/mod.rs"]
 #[expect(dead_code, clippy::print_stdout, reason = "other tests have it do more")]
 mod databases;
+mod diagnoses;
 mod harness;
 mod jobs;
 mod outage;

@@ -3,6 +3,7 @@
 use engine::{
     bisect::{self, Alone, Input, Setup},
     ids::{NodeName, TaskId},
+    job::PodOptions,
 };
 use server::store::{
     Write, commit,
@@ -28,6 +29,8 @@ fn diagnosis(run_id: &str, n: u32) -> Diagnosis {
         command: vec!["true".to_owned()],
         env: [].into(),
         working_dir: None,
+        image: None,
+        pods: PodOptions::default(),
         run: bisect::start(setup, at(u64::from(n))).run,
     }
 }

@@ -23,6 +23,7 @@
 //! capacity        facts -> nodes and their slots          pure
 //! troubles        what fails -> what to tell people       pure
 //! wants, room     spec -> what it needs, whether it fits  pure
+//! testing         spec -> pods that test its nodes        pure
 //! requests        a pod's spec -> what it asks for        pure
 //! check           what of that there is now               calls
 //! ```
@@ -57,17 +58,22 @@ mod requests;
 mod room;
 mod seen;
 mod settings;
+mod testing;
 mod troubles;
 mod wants;
 mod watch;
 mod world;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use engine::{
     chain::Observation,
-    ids::{JobId, ReplicaName, TaskId},
+    ids::{JobId, NodeName, ReplicaName, TaskId},
     job::{ClusterKind, ClusterTrouble, Finding, JobKind, JobSpec},
 };
 use kube::Client;
@@ -84,7 +90,7 @@ pub use self::{
     client::KubernetesError,
     settings::{ACCELERATOR, AgentSource, CLUSTER_OF_FLAGS, KubernetesSettings, NODE_LOST_SECONDS},
 };
-use super::{Cluster, ClusterError, Node, Note, Order, Present};
+use super::{Cluster, ClusterError, Node, Note, Order, Present, Testing};
 use crate::clock::{Clock, SystemClock};
 
 /// Hints that wait to be read; one that finds no room is dropped, as the driver also looks by itself.
@@ -319,6 +325,25 @@ impl Cluster for Arc<Kubernetes> {
         }
         let (nodes, held) = self.world.nodes();
         Ok(capacity::nodes(&nodes, &held, &self.settings().accelerator))
+    }
+
+    fn testing(&self, spec: &JobSpec, own: bool) -> Result<Testing, String> {
+        let namespace = self.settings().namespace_of(spec.kubernetes.namespace.as_deref())?;
+        // Whatever the job is, its nodes are tested by PyTorchJobs.
+        if let Some(why) = self.world.health.blind(JobKind::PyTorchJob, namespace, Instant::now()) {
+            return Err(format!(
+                "Nodes of cluster {} are tested by PyTorchJobs: {why}.",
+                self.settings().name
+            ));
+        }
+        testing::of(spec, self.settings(), own)
+    }
+
+    fn closed(&self, nodes: &BTreeSet<NodeName>) -> BTreeMap<NodeName, String> {
+        if self.world.health.blind_to(&Watched::Nodes, Instant::now()).is_some() {
+            return BTreeMap::new();
+        }
+        testing::closed(nodes, &self.world.nodes().0)
     }
 
     async fn forget(&self, job: &JobId, _: &JobSpec, tasks: &[TaskId]) -> Result<(), ClusterError> {

@@ -211,6 +211,7 @@ fn agent_env(order: &Order, part: Part, settings: &KubernetesSettings) -> Vec<Va
         value("HOLDFAST_AGENT_LOG_LIMIT_BYTES", &LOG_LIMIT_BYTES.to_string()),
         value("HOLDFAST_AGENT_PASS_THROUGH", "true"),
         value("HOLDFAST_REPLICA", replica),
+        field("HOLDFAST_NODE", "spec.nodeName"),
     ]);
     if settings.server_ca.is_some() {
         own.push(value("HOLDFAST_AGENT_SERVER_CA_FILE", AUTHORITIES_FILE));
@@ -351,8 +352,22 @@ fn tolerations(wanted: &[Toleration], settings: &KubernetesSettings) -> Vec<Valu
     theirs.chain(lost).collect()
 }
 
-/// Keeps the pods off the avoided nodes, by their names: the label `kubernetes.io/hostname` is not the name everywhere.
+/// Keeps the pods off the avoided nodes, or has one on each of the nodes that the attempt is bound to. Nodes go by their names: the label
+/// `kubernetes.io/hostname` is not the name everywhere, but it tells nodes apart.
 fn affinity(order: &Order) -> Value {
+    if !order.plan.only.is_empty() {
+        // A term takes one name, and one term is enough.
+        let term =
+            |node| json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [node] }] });
+        let terms: Vec<_> = order.plan.only.iter().map(term).collect();
+        let others = json!({ "matchLabels": { (names::TASK): order.plan.task_id } });
+        return json!({
+            "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms } },
+            "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
+                { "labelSelector": others, "topologyKey": "kubernetes.io/hostname" },
+            ] },
+        });
+    }
     let avoid: Vec<_> = order
         .plan
         .avoid

@@ -357,6 +357,12 @@ impl Cluster for Arc<LocalCluster> {
             .collect())
     }
 
+    /// A server that was started with fewer nodes lacks some.
+    fn closed(&self, nodes: &BTreeSet<NodeName>) -> BTreeMap<NodeName, String> {
+        let lacks = nodes.iter().filter(|node| !self.nodes.contains(node));
+        lacks.map(|node| (node.clone(), "is not in the cluster".to_owned())).collect()
+    }
+
     async fn forget(&self, job: &JobId, spec: &JobSpec, tasks: &[TaskId]) -> Result<(), ClusterError> {
         let state = self.state.lock().await;
         if let Some(task) = tasks.iter().find(|task| state.attempts.contains_key(*task)) {

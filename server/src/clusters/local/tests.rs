@@ -269,6 +269,9 @@ async fn one_that_is_bound_to_its_nodes_holds_nobody_up_and_is_held_up_by_them_a
     };
     let (runner, other, large) = (order("jrunner", 1, &[]), order("jother", 1, &[]), order("jlarge", 2, &[]));
     let (busy, free) = (bound("jbusy", "node-1"), bound("jfree", "node-3"));
+    let [known, gone] = ["node-3", "node-4"].map(|name| NodeName::new(name).unwrap());
+    let closed: Vec<_> = cluster.closed(&[known, gone.clone()].into()).into_keys().collect();
+    assert_eq!(closed, [gone], "a node that there is takes it sooner or later");
     for job in [&runner, &busy, &other, &large, &free] {
         cluster.create(job).await.unwrap();
     }

@@ -1,5 +1,6 @@
 //! Tests that need the cluster for themselves.
 
+mod diagnose;
 mod hangs;
 mod history;
 mod kuberay;

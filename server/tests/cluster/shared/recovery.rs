@@ -91,11 +91,7 @@ async fn a_drained_pod_is_resubmitted_and_costs_nothing() {
     let job = world.train("drained", 150, &[], json!({})).await;
     world.until(&job, "running", |chain| steps_of(chain, 0, 0)).await;
     let pod = world.get("pods", "{.items[0].metadata.name}");
-    let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": pod, "namespace": "test-drain" } });
-    let file = world.shared.join("eviction.json");
-    std::fs::write(&file, eviction.to_string()).unwrap();
-    let path = format!("/api/v1/namespaces/test-drain/pods/{pod}/eviction");
-    world.kubectl(&["create", "--raw", &path, "-f", file.to_str().unwrap()]);
+    world.evict(&pod);
     let chain = world.until_state(&job, "succeeded").await;
     assert_eq!(chain["attempts_total"], 2, "{chain:#}");
     assert_eq!(chain["budgets"]["task_restarts"]["used"], 0, "{chain:#}");
@@ -124,11 +120,7 @@ async fn a_drained_pod_saves_with_its_peer_and_the_next_attempt_loads_that_step(
     let pod = world.get("pods", "{.items[1].metadata.name}");
     let grace = world.get("pods", "{.items[1].spec.terminationGracePeriodSeconds}");
     assert_eq!(grace, "140", "the wait, and what the agent needs to end");
-    let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": pod, "namespace": "test-drain-save" } });
-    let file = world.shared.join("eviction-save.json");
-    std::fs::write(&file, eviction.to_string()).unwrap();
-    let path = format!("/api/v1/namespaces/test-drain-save/pods/{pod}/eviction");
-    world.kubectl(&["create", "--raw", &path, "-f", file.to_str().unwrap()]);
+    world.evict(&pod);
     let chain = world
         .until(&job, "resumed", |chain| {
             chain["attempts"][1]["launches"][0]["proof"]["checkpoint"]["step"].is_u64()
@@ -137,7 +129,9 @@ async fn a_drained_pod_saves_with_its_peer_and_the_next_attempt_loads_that_step(
     let save = &chain["attempts"][0]["exit_checkpoint"];
     assert_eq!((&save["reason"], &save["outcome"]), (&json!("preempted"), &json!("saved")), "{save:#}");
     let checkpoint = &chain["attempts"][1]["launches"][0]["proof"]["checkpoint"];
-    assert_eq!((&checkpoint["step"], &checkpoint["expected"]), (&save["step"], &save["step"]), "{chain:#}");
+    // Both replicas save for the first that is told, and once more for the other where that one is told a step later.
+    assert_eq!(checkpoint["step"], checkpoint["expected"], "{chain:#}");
+    assert!(checkpoint["step"].as_u64() >= save["step"].as_u64() && save["step"].is_u64(), "{chain:#}");
     assert_eq!(chain["budgets"]["task_restarts"]["used"], 0, "{chain:#}");
     assert_eq!(chain["attempts"][1]["cause"], "preemption", "{chain:#}");
 

@@ -5,7 +5,7 @@
 //!
 //! Choices:
 //! - A strike counts until it is too old, its node was released since, or its job struck many nodes within seconds: that is the job's
-//!   fault, not theirs (R33).
+//!   fault, not theirs (R33). Where it goes on to others only after a node was put out, that quarantine is withdrawn.
 //! - A quarantine that ends by its time leaves the node on trial: the first strike puts it out again. Health checks run before
 //!   training on it as on any node; passing them does not end the trial. After [`LIMIT_OF_ROUNDS`] quarantines in a row it stays out until a person releases it.
 //! - The cap stops what happens by itself, never a person and never a release. Once it had to stop something it stays latched until a
@@ -98,6 +98,16 @@ pub struct NodeRecord {
     pub trial_since: Option<Time>,
     /// Quarantines in a row that began by themselves.
     pub rounds: u32,
+    /// Its quarantine began by its strikes; none where a person put it out or keeps it out.
+    #[serde(default)]
+    pub by_strikes: Option<ByStrikes>,
+}
+
+/// How a node stood when its strikes put it out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByStrikes {
+    /// It was on trial since then, so that one strike was enough.
+    pub trial_since: Option<Time>,
 }
 
 impl NodeRecord {
@@ -107,6 +117,7 @@ impl NodeRecord {
         let since = self.quarantine.as_ref().map_or(now, |before| before.since);
         self.quarantine = Some(Quarantine { since, until, by: by.to_owned(), reason });
         self.trial_since = None;
+        self.by_strikes = None;
     }
 
     /// A person lets it in again: what was held against it so far counts no more.
@@ -228,13 +239,14 @@ pub fn review(rules: &NodeRules, ward: &Ward, now: Time) -> Vec<Change> {
         records.keys().cloned().chain(ward.marks.iter().map(|m| m.node.clone())).collect();
     for node in nodes {
         let mut record = records.get(&node).cloned().unwrap_or_default();
-        if let Some(text) = end(rules, &mut record, &node, now) {
+        let over = end(rules, &mut record, &node, now);
+        if let Some(text) = over.or_else(|| withdraw(rules, &mut record, &node, &ward.marks)) {
             records.insert(node.clone(), record.clone());
             changes.push(Change::Node { node, record, text });
             continue;
         }
         let count = counted(rules, &record, &node, &ward.marks, now);
-        let limit = if record.trial_since.is_some() { 1 } else { rules.strikes.max(1) };
+        let limit = limit(rules, record.trial_since);
         if record.quarantine.is_some() || count < limit || tripped {
             continue;
         }
@@ -266,6 +278,7 @@ pub fn counted(rules: &NodeRules, record: &NodeRecord, node: &NodeName, all: &[M
 fn end(rules: &NodeRules, record: &mut NodeRecord, node: &NodeName, now: Time) -> Option<String> {
     if record.quarantine.as_ref().is_some_and(|out| out.until.is_some_and(|until| until <= now)) {
         record.quarantine = None;
+        record.by_strikes = None;
         record.trial_since = Some(now);
         record.counts_from = Some(now);
         return Some(format!(
@@ -281,11 +294,40 @@ fn end(rules: &NodeRules, record: &mut NodeRecord, node: &NodeName, now: Time) -
     None
 }
 
+/// Ends a quarantine whose strikes were enough when it began and are not any more, as their job has struck many nodes since. The node
+/// stands as before. Strikes that are forgotten since withdraw nothing: without them it was not enough then either.
+fn withdraw(rules: &NodeRules, record: &mut NodeRecord, node: &NodeName, all: &[Mark]) -> Option<String> {
+    let before = record.by_strikes?;
+    let began = record.quarantine.as_ref()?.since;
+    let limit = limit(rules, before.trial_since);
+    let known_then: Vec<_> = all.iter().filter(|mark| mark.at <= began).cloned().collect();
+    if counted(rules, record, node, &known_then, began) < limit
+        || counted(rules, record, node, all, began) >= limit
+    {
+        return None;
+    }
+    record.quarantine = None;
+    record.by_strikes = None;
+    record.trial_since = before.trial_since;
+    record.rounds = record.rounds.saturating_sub(1);
+    Some(format!(
+        "The quarantine of {node} is withdrawn: a job that struck it went on to strike {CORRELATED_NODES} nodes or more within \
+         {CORRELATED_SECONDS} s, which is held against none of them."
+    ))
+}
+
+/// Strikes that put a node out.
+fn limit(rules: &NodeRules, trial_since: Option<Time>) -> u32 {
+    if trial_since.is_some() { 1 } else { rules.strikes.max(1) }
+}
+
 fn put_out(rules: &NodeRules, record: &mut NodeRecord, node: &NodeName, count: u32, now: Time) -> String {
     record.rounds = record.rounds.saturating_add(1);
     let for_good = record.rounds >= LIMIT_OF_ROUNDS;
     let until = (!for_good).then(|| now.plus_seconds(rules.quarantine_seconds));
-    let why = match record.trial_since.take() {
+    let trial_since = record.trial_since.take();
+    record.by_strikes = Some(ByStrikes { trial_since });
+    let why = match trial_since {
         Some(_) => "a strike while it was on trial".to_owned(),
         None => {
             let span = words::duration(rules.strike_seconds as f64);

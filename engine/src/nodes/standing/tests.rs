@@ -185,3 +185,64 @@ fn a_person_may_put_out_and_let_in_whatever_the_cap_says() {
     assert_eq!(state(&record, 0, false), NodeState::Ready);
     assert_eq!(state(&record, 0, true), NodeState::Suspected);
 }
+
+/// The strike of job `job` that came so many seconds after [`NOW`].
+fn later(number: u32, on: u32, job: char, seconds: u64) -> Mark {
+    Mark { at: NOW.plus_seconds(seconds), ..mark(number, on, job, 0) }
+}
+
+#[test]
+fn a_quarantine_is_withdrawn_when_the_job_goes_on_to_strike_other_nodes() {
+    let mut ward = ward(16, vec![mark(1, 7, 'a', DAY), mark(2, 7, 'b', DAY), mark(3, 7, 'c', 0)]);
+    settle(&mut ward, NOW);
+    assert_eq!(out(&ward), ["n7"]);
+    ward.marks.push(later(4, 8, 'c', 10));
+    assert_eq!(settle(&mut ward, NOW.plus_seconds(11)), [""; 0], "two nodes are not many");
+    ward.marks.push(later(5, 9, 'c', 20));
+    let told = settle(&mut ward, NOW.plus_seconds(21));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with("The quarantine of n7 is withdrawn: a job that struck it"), "{told:?}");
+    assert_eq!(ward.records[&node(7)], NodeRecord::default(), "it stands as before");
+    // A strike of a job of its own counts beside those that did before.
+    ward.marks.push(later(6, 7, 'd', 60));
+    assert_eq!(settle(&mut ward, NOW.plus_seconds(60)).len(), 1);
+    assert_eq!(out(&ward), ["n7"]);
+}
+
+#[test]
+fn a_quarantine_stands_that_a_person_took_over_or_that_other_strikes_carry() {
+    let marks = || vec![mark(1, 7, 'a', DAY), mark(2, 7, 'b', DAY), mark(3, 7, 'c', 0)];
+    let many = [later(4, 8, 'c', 10), later(5, 9, 'c', 20)];
+    let now = NOW.plus_seconds(21);
+
+    let mut taken = ward(16, marks());
+    settle(&mut taken, NOW);
+    taken.records.get_mut(&node(7)).unwrap().quarantine("ann", "fan", None, NOW.plus_seconds(5));
+    taken.marks.extend(many.clone());
+    assert_eq!(settle(&mut taken, now), [""; 0], "a person keeps it out");
+
+    let mut carried = ward(16, [marks(), vec![mark(9, 7, 'e', 60)]].concat());
+    settle(&mut carried, NOW);
+    carried.marks.extend(many.clone());
+    assert_eq!(settle(&mut carried, now), [""; 0], "three others are left");
+
+    let mut forgotten = ward(16, marks());
+    settle(&mut forgotten, NOW);
+    forgotten.marks.clear();
+    forgotten.marks.extend(many);
+    assert_eq!(settle(&mut forgotten, now), [""; 0], "a deleted job does not let it in");
+    assert_eq!(out(&forgotten), ["n7"]);
+}
+
+#[test]
+fn a_node_whose_quarantine_is_withdrawn_is_on_trial_again_and_the_round_does_not_count() {
+    let trial_since = Some(Time(NOW.0 - 1_000_000));
+    let before = NodeRecord { counts_from: trial_since, trial_since, rounds: 2, ..NodeRecord::default() };
+    let mut ward = ward(16, vec![mark(1, 7, 'a', 0)]);
+    ward.records.insert(node(7), before.clone());
+    settle(&mut ward, NOW);
+    assert_eq!(ward.records[&node(7)].quarantine.as_ref().unwrap().until, None, "the third in a row");
+    ward.marks.extend([later(2, 8, 'a', 1), later(3, 9, 'a', 1)]);
+    settle(&mut ward, NOW.plus_seconds(2));
+    assert_eq!(ward.records[&node(7)], before);
+}

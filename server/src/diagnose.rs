@@ -301,6 +301,7 @@ async fn hold_suspects(
         run_id: diagnosis.run_id.clone(),
         text: finding.text.clone(),
         suspects: finding.confirmed.clone(),
+        task_id: diagnosis.task_id.clone(),
     };
     ask(conn, &diagnosis.job_id, request, now).await
 }

@@ -182,7 +182,7 @@ impl JobDraft {
         let on = cluster.map(|cluster| cluster.kind);
         let checkpoint_dir = check.path("checkpoint_dir", self.checkpoint_dir.as_deref(), on);
         let fault_tolerance =
-            self.fault_tolerance.check(kind, program.accelerators_per_replica, site, &mut check);
+            self.fault_tolerance.check(kind, program.accelerators_per_replica, (site, cluster), &mut check);
         if !check.errors.is_empty() {
             return Err(check.errors);
         }
@@ -374,7 +374,13 @@ fn fits(cluster: &SiteCluster, replicas: u32, accelerators: u32, check: &mut Che
 }
 
 impl FaultToleranceDraft {
-    fn check(&self, kind: JobKind, accelerators: u32, site: &Site, check: &mut Checker) -> FaultTolerance {
+    fn check(
+        &self,
+        kind: JobKind,
+        accelerators: u32,
+        (site, cluster): (&Site, Option<&SiteCluster>),
+        check: &mut Checker,
+    ) -> FaultTolerance {
         const POLICY: &str = "fault_tolerance.policy.enabled";
         const HANG: &str = "fault_tolerance.hang_detection.enabled";
         let defaults = &site.defaults;
@@ -387,7 +393,17 @@ impl FaultToleranceDraft {
             "",
         );
         let policy = self.policy.check(&defaults.policy, site, check);
-        let hang_detection = self.hang_detection.check(&defaults.hang_detection, check);
+        let mut hang_detection = self.hang_detection.check(&defaults.hang_detection, check);
+        // Where a site diagnoses by itself, it does on those of its clusters that can.
+        let can_diagnose = cluster.is_none_or(SiteCluster::can_diagnose);
+        hang_detection.diagnose &= can_diagnose || self.hang_detection.diagnose.is_some();
+        if hang_detection.enabled && hang_detection.diagnose && !can_diagnose {
+            let name = cluster.map(|cluster| cluster.name.as_str()).unwrap_or_default();
+            check.refuse(
+                "fault_tolerance.hang_detection.diagnose",
+                format!("Bisect Diagnose tests nodes of a local cluster; {name} is none. Turn it off."),
+            );
+        }
         let exit_checkpoint = self.exit_checkpoint.check(&defaults.exit_checkpoint, check);
         let health_checks = self.health_checks.check(&defaults.health_checks, check);
 
@@ -516,6 +532,7 @@ impl super::HangDetectionDraft {
                 0..=limits::IN_PLACE_RESTARTS,
                 "",
             ),
+            diagnose: self.diagnose.unwrap_or(defaults.diagnose),
         }
     }
 }

@@ -47,6 +47,7 @@ fn ask(policy: &Policy, verdict: &Verdict, standing: Standing) -> Need {
         repeat: false,
         replica_gone: None,
         standing,
+        diagnosis: Diagnosis::NotAsked,
     })
 }
 

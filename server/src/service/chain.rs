@@ -155,6 +155,7 @@ mod tests {
                 next_at: None,
                 next_task_id: None,
             },
+            diagnosed: None,
             clock: Clock { noticed_at: Time(0), submitted_at: None, resources_at: None, first_step_at: None },
             cost: Cost::default(),
             right: None,

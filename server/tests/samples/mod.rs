@@ -120,7 +120,7 @@ impl Sample {
     /// The job keeps off these from its next attempt on, as a diagnosis found.
     pub fn suspects(mut self, nodes: &[&NodeName]) -> Self {
         let suspects = nodes.iter().map(|node| (*node).clone()).collect();
-        let request = Request::Diagnosed { run_id: "d1".to_owned(), text: String::new(), suspects };
+        let request = Request::Diagnosed { run_id: "d1".to_owned(), text: String::new(), suspects, task_id: None };
         let input = Input::Request { request, by: "holdfast".to_owned() };
         self.chain = advance(&self.chain, &input, self.now).chain;
         self
@@ -244,6 +244,7 @@ pub fn incident(task: &TaskId, number: u32) -> IncidentRecord {
             next_at: None,
             next_task_id: None,
         },
+        diagnosed: None,
         clock: Clock { noticed_at: at(3), submitted_at: None, resources_at: None, first_step_at: None },
         cost: Cost::default(),
         right: None,

@@ -308,7 +308,7 @@ pub struct SiteCluster {
 impl SiteCluster {
     /// Whether Bisect Diagnose can test its nodes.
     pub fn can_diagnose(&self) -> bool {
-        self.kind == ClusterKind::Local
+        self.kind.can_diagnose()
     }
 
     /// A Kubernetes cluster that leaves its namespaces to itself and closes its nodes. How large it is changes, so that is left to its
@@ -374,6 +374,13 @@ pub enum ClusterKind {
     Local,
     /// A Kubernetes cluster.
     Kubernetes,
+}
+
+impl ClusterKind {
+    /// Whether Bisect Diagnose can test its nodes.
+    pub const fn can_diagnose(self) -> bool {
+        matches!(self, Self::Local)
+    }
 }
 
 /// The Policy Types that are built in.

@@ -10,7 +10,9 @@ use leptos::prelude::*;
 
 use super::{
     badge::{Bare, StateBadge, Tag, Tone, TypeCode, of_state},
-    checks, exit_save,
+    checks,
+    diagnosis_row::diagnosis_row,
+    exit_save,
     icon::{Icon, Mark},
     incident::IncidentNo,
     pips::PipRow,
@@ -18,7 +20,7 @@ use super::{
     strip::{Spans, fill_key, strip},
 };
 use crate::{
-    console::{AttemptView, ChainView, JobView},
+    console::{AttemptView, ChainView, DiagnosisView, JobView},
     format::{self, Zone},
     paths,
     preferences::use_zone,
@@ -142,6 +144,7 @@ impl Context<'_> {
                     let text = format!("Exit ckpt: {}", exit_save::save_words(exit));
                     view! { <p class="mt-1.5 text-xs text-ink-3">{text}</p> }
                 })}
+                {self.diagnoses(view)}
                 {hop}
             </li>
         }
@@ -251,6 +254,13 @@ impl Context<'_> {
             </a>
         }
         .into_any()
+    }
+
+    /// Diagnoses of this attempt's nodes, oldest first: they lie between it and the next one.
+    fn diagnoses(&self, view: &AttemptView) -> AnyView {
+        let of = |run: &&DiagnosisView| run.task_id.as_ref() == Some(&view.attempt.task_id);
+        let runs = self.chain.diagnostics.iter().rev().filter(of);
+        runs.map(|run| diagnosis_row(run, |at| self.short(at))).collect_view().into_any()
     }
 
     /// The line on the rail from this attempt to the next one.

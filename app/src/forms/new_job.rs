@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::job::{
-    FaultToleranceDraft, FieldError, Finding, Fit, HEALTH_CHECKS, JobDraft, JobKind, JobSpec, Site, limits,
+    FaultToleranceDraft, FieldError, Finding, Fit, HEALTH_CHECKS, JobDraft, JobKind, JobSpec, Site,
+    SiteCluster, limits,
 };
 
 use super::{
@@ -227,7 +228,7 @@ fn read(typed: &Typed, site: &Site) -> (JobDraft, Vec<FieldError>, pods::Read) {
     } else {
         fields(&mut reader, site)
     };
-    options(&mut draft.fault_tolerance, &mut reader);
+    options(&mut draft.fault_tolerance, &mut reader, site);
     (draft, reader.errors, pods)
 }
 
@@ -265,7 +266,7 @@ fn fields(reader: &mut Reader<'_>, site: &Site) -> (JobDraft, pods::Read) {
 }
 
 /// The Advanced Options.
-fn options(ft: &mut FaultToleranceDraft, reader: &mut Reader<'_>) {
+fn options(ft: &mut FaultToleranceDraft, reader: &mut Reader<'_>, site: &Site) {
     let typed = reader.typed;
     ft.auto_failover = Some(sent(typed, name::FAILOVER));
     ft.max_task_restarts = reader.whole(name::TASK_RESTARTS);
@@ -277,6 +278,9 @@ fn options(ft: &mut FaultToleranceDraft, reader: &mut Reader<'_>) {
     ft.hang_detection.window_seconds = reader.seconds(name::WINDOW);
     ft.hang_detection.start_after_seconds = reader.seconds(name::START_AFTER);
     ft.hang_detection.max_in_place_restarts = reader.whole(name::HANG_RESTARTS);
+    // Where its nodes cannot be tested it is sent as off, as the form says beside it.
+    let can = pods::cluster(typed, site).is_none_or(SiteCluster::can_diagnose);
+    ft.hang_detection.diagnose = Some(can && typed.is_on(name::DIAGNOSE));
     ft.exit_checkpoint.enabled = Some(sent(typed, name::EXIT));
     ft.exit_checkpoint.port = reader.whole(name::PORT);
     ft.exit_checkpoint.max_wait_seconds = reader.seconds(name::WAIT);

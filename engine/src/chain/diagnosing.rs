@@ -123,7 +123,9 @@ impl Turn {
         });
         let blamed = suspects.into_iter().filter(|node| then.avoid && !confirmed.contains(node));
         let nodes: Vec<NodeName> = confirmed.iter().cloned().chain(blamed).collect();
-        self.follow(&then, &nodes, repeats, |need, avoided| format!("{} {}", bounded(how), need.reason(avoided)));
+        self.follow(&then, &nodes, repeats, |need, avoided| {
+            format!("{} {}", bounded(how), need.reason(avoided))
+        });
         true
     }
 

@@ -214,7 +214,9 @@ impl Refusal {
             Self::NotStopped { replica } => format!("Not in place: {replica} did not stop in time."),
             Self::NoReplicaGone => "Every replica is still there.".to_owned(),
             Self::LinkDown => "Not in place: the network link is down.".to_owned(),
-            Self::OneNode => "Not diagnosed: it ran on one node, and there is no other to compare it with.".to_owned(),
+            Self::OneNode => {
+                "Not diagnosed: it ran on one node, and there is no other to compare it with.".to_owned()
+            }
             Self::StillStopping { replicas } => {
                 format!("Waits until the processes of {} have stopped.", count(*replicas, "replica"))
             }

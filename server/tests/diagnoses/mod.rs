@@ -24,6 +24,8 @@ fn diagnosis(run_id: &str, n: u32) -> Diagnosis {
         job_id: job_id(n),
         task_id: None,
         by: "ann".to_owned(),
+        rule: None,
+        held: Vec::new(),
         cluster: "local".to_owned(),
         command: vec!["true".to_owned()],
         env: [].into(),

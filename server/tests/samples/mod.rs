@@ -120,7 +120,8 @@ impl Sample {
     /// The job keeps off these from its next attempt on, as a diagnosis found.
     pub fn suspects(mut self, nodes: &[&NodeName]) -> Self {
         let suspects = nodes.iter().map(|node| (*node).clone()).collect();
-        let request = Request::Diagnosed { run_id: "d1".to_owned(), text: String::new(), suspects, task_id: None };
+        let request =
+            Request::Diagnosed { run_id: "d1".to_owned(), text: String::new(), suspects, task_id: None };
         let input = Input::Request { request, by: "holdfast".to_owned() };
         self.chain = advance(&self.chain, &input, self.now).chain;
         self

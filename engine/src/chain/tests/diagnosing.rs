@@ -61,11 +61,16 @@ fn a_hang_is_diagnosed_and_then_resubmitted_off_what_was_confirmed() {
     assert_eq!(world.state(), (State::Recovering, Some(Substate::BackOff)));
     assert_eq!(world.chain.awaited(), None);
     let incident = world.incidents()[0].clone();
-    assert_eq!((incident.decision.action, incident.decision.charged), (Action::Resubmit, Budget::TaskRestarts));
+    assert_eq!(
+        (incident.decision.action, incident.decision.charged),
+        (Action::Resubmit, Budget::TaskRestarts)
+    );
     assert_eq!((incident.decision.before, incident.decision.after), (0, 1));
     assert_eq!(incident.decision.rule, "comm-hang-resubmit");
     assert!(incident.decision.avoid.contains(&node(3)), "{:?}", incident.decision);
-    assert!(incident.decision.reason.starts_with("Diagnosis d1 is over. It is over. Resubmitted, keeping off "));
+    assert!(
+        incident.decision.reason.starts_with("Diagnosis d1 is over. It is over. Resubmitted, keeping off ")
+    );
     assert_eq!(*incident.diagnosed.unwrap(), decision, "both decisions stay on the incident");
     world.after(60.0);
     assert_eq!(world.attempts().len(), 2);

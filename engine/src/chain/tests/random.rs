@@ -199,7 +199,11 @@ fn random_input(dice: &mut Dice, world: &World, sequence: &mut u64) -> Input {
                 11..=13 => Request::Diagnosed {
                     run_id: "d1".to_owned(),
                     text: "It is over.".to_owned(),
-                    suspects: if dice.chance(50) { vec![node(1 + dice.roll(3) as usize)] } else { Vec::new() },
+                    suspects: if dice.chance(50) {
+                        vec![node(1 + dice.roll(3) as usize)]
+                    } else {
+                        Vec::new()
+                    },
                     task_id: dice.chance(80).then(|| world.task()),
                 },
                 _ => Request::Acknowledge,

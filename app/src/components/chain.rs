@@ -516,6 +516,25 @@ mod tests {
     }
 
     #[test]
+    fn a_diagnosis_is_a_diamond_between_its_attempt_and_the_next() {
+        let mut chain = samples::chain();
+        let run =
+            |number: u32, rule: Option<&str>| crate::components::diagnosis_row::tests::run(number, rule);
+        chain.diagnostics = vec![run(2, None), run(1, Some("comm-hang-bisect"))];
+        let html = html(&chain, None);
+        let place = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text} is missing in {html}"));
+        assert!(place("bisect #1") < place("bisect #2"), "oldest first");
+        assert!(place("bisect #2") < place("Resubmitted automatically"));
+        for text in [
+            "by the policy, rule comm-hang-bisect",
+            "by ann",
+            "node-3 is quarantined for 1 d 0 h: &lt;b&gt;.",
+        ] {
+            place(text);
+        }
+    }
+
+    #[test]
     fn a_long_chain_links_to_what_it_folds() {
         let html = html(&samples::long(), None);
         assert!(html.contains("33 folded") && html.contains("?from=3"), "{html}");

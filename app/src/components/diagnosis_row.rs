@@ -67,3 +67,61 @@ pub fn diagnosis_row(run: &DiagnosisView, short: impl Fn(Time) -> String) -> Any
     }
     .into_any()
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use engine::{bisect, ids::NodeName, nodes::standing::Held};
+
+    use super::*;
+    use crate::samples;
+
+    /// A run over the first attempt of the sample chain that has found a node.
+    pub fn run(number: u32, rule: Option<&str>) -> DiagnosisView {
+        let node = NodeName::new("node-3").unwrap();
+        let cost = bisect::Cost {
+            rounds: 1,
+            checks: 2,
+            extra_rounds: 0,
+            probe_seconds: 120,
+            seconds: 0,
+            accelerator_seconds: 0,
+        };
+        DiagnosisView {
+            run_id: format!("d{number}"),
+            number,
+            job_id: samples::job_id(),
+            job_name: "pretrain".to_owned(),
+            task_id: Some(samples::task(1)),
+            by: if rule.is_some() { "policy" } else { "ann" }.to_owned(),
+            rule: rule.map(str::to_owned),
+            cluster: "local".to_owned(),
+            nodes: vec![node.clone()],
+            started_at: samples::at(60),
+            ended_at: Some(samples::at(90)),
+            verdict: Some(bisect::Verdict::Suspects),
+            text: Some("node-3 failed every test.".to_owned()),
+            suspects: vec![node.clone()],
+            held: vec![Held {
+                node,
+                quarantined: true,
+                text: "node-3 is quarantined for 1 d 0 h: <b>.".to_owned(),
+            }],
+            plan: cost,
+            accelerator_seconds: 60.0,
+        }
+    }
+
+    #[test]
+    fn a_run_is_told_in_words_while_it_goes_on_and_once_it_is_over() {
+        let mut run = run(1, None);
+        assert_eq!(
+            (result_words(&run), by_words(&run)),
+            ("node-3 suspected".to_owned(), "by ann".to_owned())
+        );
+        run.suspects.clear();
+        run.held.clear();
+        assert_eq!((result_words(&run), held_words(&run)), ("node-3 failed every test".to_owned(), None));
+        run.text = None;
+        assert_eq!(result_words(&run), "goes on");
+    }
+}

@@ -54,12 +54,15 @@ impl Diagnoses {
     /// A run that no chain waits for any more ends: its job was stopped or resubmitted, and its nodes are wanted.
     async fn end_unawaited(&self, kept: &Kept) -> Result<(), StoreError> {
         let diagnosis = &kept.diagnosis;
-        let mut tx = self.store.write().await?;
-        let chain = jobs::chain(&mut tx, &diagnosis.job_id).await?;
+        let mut conn = self.store.read().await?;
+        let chain = jobs::chain(&mut conn, &diagnosis.job_id).await?;
+        drop(conn);
         let awaited = chain.and_then(|stored| stored.chain.awaited());
+        // A chain that waited for it once and does no more never does again.
         if awaited.is_some_and(|awaited| Some(awaited.task_id) == diagnosis.task_id) {
             return Ok(());
         }
+        let mut tx = self.store.write().await?;
         diagnoses::stop(&mut tx, &diagnosis.run_id, "holdfast").await?;
         store::commit(tx).await?;
         tracing::info!(run_id = diagnosis.run_id, "a diagnosis ends: its job does not wait for it any more");

@@ -3,6 +3,7 @@
 use engine::{
     bisect::{self, Alone, Input, Setup},
     ids::{NodeName, TaskId},
+    record::{State, Substate},
 };
 use server::store::{
     Write, commit,
@@ -32,6 +33,30 @@ fn diagnosis(run_id: &str, n: u32) -> Diagnosis {
         working_dir: None,
         run: bisect::start(setup, at(u64::from(n))).run,
     }
+}
+
+#[tokio::test]
+async fn jobs_that_may_wait_for_a_diagnosis_are_found_and_their_names_do_not_look_like_it() {
+    on_each_database(async |store| {
+        let mut tx = store.write().await.unwrap();
+        for (n, state, substate, tail) in [
+            (1, State::Recovering, Some(Substate::Diagnosing), "diagnosing 2 nodes"),
+            (2, State::Recovering, Some(Substate::BackOff), r#""substate":"diagnosing""#),
+            (3, State::Stopped, Some(Substate::Diagnosing), ""),
+            (4, State::Recovering, Some(Substate::Diagnosing), ""),
+        ] {
+            let mut sample = Sample::new(n);
+            let summary = &mut sample.head.summary;
+            (summary.state, summary.substate, summary.tail) = (state, substate, tail.to_owned());
+            steps::create(&mut tx, sample.origin(), sample.kept()).await.unwrap();
+        }
+        diagnoses::mark(&mut tx, &job_id(4), "d1").await.unwrap();
+        commit(tx).await.unwrap();
+        let mut conn = store.read().await.unwrap();
+        assert_eq!(diagnoses::waiting(&mut conn, 10).await.unwrap(), [job_id(1)]);
+        assert_eq!(diagnoses::waiting(&mut conn, 0).await.unwrap(), []);
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -119,6 +119,39 @@ fn inconsistent_switches_are_refused_and_never_corrected() {
 }
 
 #[test]
+fn nodes_are_diagnosed_where_that_can_be_and_a_site_may_want_it_by_itself() {
+    let diagnose = |cluster: &str, enabled: bool, asked: &str, by_itself: bool| {
+        let mut site = site();
+        site.defaults.hang_detection.diagnose = by_itself;
+        let body = format!(
+            r#"{{"name":"a","cluster":"{cluster}","command":["true"],{}"accelerators_per_replica":1,"fault_tolerance":{{
+            "auto_failover":true,"policy":{{"enabled":true}},"hang_detection":{{"enabled":{enabled}{asked}}}}}}}"#,
+            if cluster == "k8s" { r#""image":"x","# } else { "" }
+        );
+        draft(&body).validate(&site).map(|spec| spec.fault_tolerance.hang_detection.diagnose)
+    };
+    for (cluster, asked, by_itself, want) in [
+        ("local", "", false, false),
+        ("local", "", true, true),
+        ("local", r#","diagnose":false"#, true, false),
+        ("local", r#","diagnose":true"#, false, true),
+        ("k8s", "", true, false),
+        ("k8s", r#","diagnose":false"#, true, false),
+    ] {
+        assert_eq!(diagnose(cluster, true, asked, by_itself), Ok(want), "{cluster} {asked} {by_itself}");
+    }
+    let errors = diagnose("k8s", true, r#","diagnose":true"#, false).unwrap_err();
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].field, "fault_tolerance.hang_detection.diagnose");
+    assert_eq!(
+        errors[0].message,
+        "Bisect Diagnose tests nodes of a local cluster; k8s is none. Turn it off."
+    );
+    // Beside a switch that is off it is kept and not used.
+    assert_eq!(diagnose("k8s", false, r#","diagnose":true"#, false), Ok(true));
+}
+
+#[test]
 fn a_rayjob_takes_basic_mode_only() {
     let body = r#"{"name":"a","kind":"rayjob","cluster":"k8s","image":"ray","command":["true"],"accelerators_per_replica":1,"fault_tolerance":{
         "auto_failover":true,"policy":{"enabled":true},"hang_detection":{"enabled":true},"exit_checkpoint":{"enabled":true}}}"#;

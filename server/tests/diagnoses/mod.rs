@@ -40,14 +40,12 @@ async fn jobs_that_may_wait_for_a_diagnosis_are_found_and_their_names_do_not_loo
     on_each_database(async |store| {
         let mut tx = store.write().await.unwrap();
         for (n, state, substate, tail) in [
-            (1, State::Recovering, Some(Substate::Diagnosing), "diagnosing 2 nodes"),
-            (2, State::Recovering, Some(Substate::BackOff), r#""substate":"diagnosing""#),
-            (3, State::Stopped, Some(Substate::Diagnosing), ""),
-            (4, State::Recovering, Some(Substate::Diagnosing), ""),
+            (1, State::Recovering, Substate::Diagnosing, "diagnosing 2 nodes"),
+            (2, State::Recovering, Substate::BackOff, r#""substate":"diagnosing""#),
+            (3, State::Stopped, Substate::Diagnosing, ""),
+            (4, State::Recovering, Substate::Diagnosing, ""),
         ] {
-            let mut sample = Sample::new(n);
-            let summary = &mut sample.head.summary;
-            (summary.state, summary.substate, summary.tail) = (state, substate, tail.to_owned());
+            let sample = Sample::new(n).state(state).substate(substate, tail);
             steps::create(&mut tx, sample.origin(), sample.kept()).await.unwrap();
         }
         diagnoses::mark(&mut tx, &job_id(4), "d1").await.unwrap();

@@ -8,7 +8,7 @@ use engine::{
     record::{
         Action, AttemptCause, AttemptRecord, Budget, Budgets, Clock, Cost, DecisionRecord, Diagnostics,
         EventKind, EventReason, EventRecord, IncidentRecord, LaunchCause, LaunchRecord, Ledger, PointsRecord,
-        Proof, ProofVerdict, Record, StacksRecord, State, StrikeRecord, Summary, Used,
+        Proof, ProofVerdict, Record, StacksRecord, State, StrikeRecord, Substate, Summary, Used,
     },
     sync::{Point, RankStack},
     time::Time,
@@ -94,6 +94,12 @@ impl Sample {
 
     pub fn state(mut self, state: State) -> Self {
         self.head.summary.state = state;
+        self
+    }
+
+    pub fn substate(mut self, substate: Substate, tail: &str) -> Self {
+        self.head.summary.substate = Some(substate);
+        self.head.summary.tail = tail.to_owned();
         self
     }
 

@@ -31,7 +31,7 @@ test('a job that asks for it has its nodes diagnosed after a hang, and the chain
   expect(await faults(page)).toEqual([]);
   await reaches(request, job_id, 'succeeded');
   await expect(chain.getByText('Resubmitted automatically')).toBeVisible();
-  await expect(page.getByText('1 resubmission, 1 diagnosis')).toBeVisible();
+  await expect(page.getByText('1 resubmission, 1 diagnosis', { exact: true })).toBeVisible();
   const record = page.getByRole('region', { name: 'Incidents' }).locator('details').first();
   if (!(await record.getAttribute('open'))) await record.locator('summary').first().click();
   await expect(record.getByText('First rule')).toContainText('comm-hang-bisect');

@@ -60,6 +60,8 @@ compressed=("$HOLDFAST_SITE"/pkg/*.wasm.br)
 [ ! -f "${compressed[0]}" ] || export E2E_PAGES=release
 # All tests share the nodes: what one blames must not keep another from starting.
 export HOLDFAST_NODE_STRIKES=50
+# The test of the nodes that is built in, made short.
+export HOLDFAST_DIAGNOSE_COMMAND='holdfast-agent probe --processor-seconds 0.1 --memory-mib 2 --transfer-mib 4'
 "$holdfast" serve --listen 127.0.0.1:0 --addr-file "$work/addr" --data "$work/data" >"$work/server.log" 2>&1 &
 server=$!
 

@@ -14,6 +14,7 @@ use engine::{
     bisect::{self, Cost, Outcome, RoundKind, Verdict},
     ids::{IncidentId, JobId, NodeName, ReplicaName, TaskId},
     job::{FieldError, Finding, JobKind, JobSpec, Mode},
+    nodes::standing::Held,
     record::{
         AttemptRecord, Budgets, EventKind, EventRecord, IncidentRecord, LaunchRecord, Ledger, State,
         Substate, Summary, WhyNot,
@@ -369,8 +370,11 @@ pub struct DiagnosisView {
     pub job_name: String,
     /// The attempt whose nodes it tests.
     pub task_id: Option<TaskId>,
-    /// Who began it.
+    /// Who began it: a person's name, or `policy`.
     pub by: String,
+    /// The rule of the policy that asked for it; none: a person did.
+    #[serde(default)]
+    pub rule: Option<String>,
     /// The cluster of its nodes.
     pub cluster: String,
     /// The nodes.
@@ -385,6 +389,9 @@ pub struct DiagnosisView {
     pub text: Option<String>,
     /// Confirmed suspects.
     pub suspects: Vec<NodeName>,
+    /// What became of each of them beyond this job.
+    #[serde(default)]
+    pub held: Vec<Held>,
     /// What it takes at most.
     pub plan: Cost,
     /// Accelerator-seconds used.

@@ -39,7 +39,7 @@ test('a killed rank is restarted in its own pod, and the page proves that traini
   const incidents = page.getByRole('region', { name: 'Incidents' });
   await expect(incidents).toContainText('SIGKILL (exit 137) on rank 2');
   await expect(incidents.getByRole('link', { name: killed.node })).toBeVisible();
-  await expect(incidents).toContainText('Rule oom-host-in-place, v2. Restarted in place; this creates no new task.');
+  await expect(incidents).toContainText('Rule oom-host-in-place, v3. Restarted in place; this creates no new task.');
   await expect(incidents).toContainText('In-place restarts 0 → 1 of 3; task restarts not charged');
   const check = page.getByRole('row', { name: /^Attempt 1, launch 1/ });
   await expect(check.getByText('Resumed')).toBeVisible();

@@ -20,12 +20,20 @@ test('a faulty node is found from the page of a failed job, with plan and cost s
   await expect(page.getByText('node-2 suspected', { exact: true })).toBeVisible({ timeout: 180_000 });
   const row = page.getByRole('row').filter({ has: page.getByRole('link', { name: 'node-2', exact: true }) });
   await expect(row).toContainText('suspected');
+  await expect(page.getByText(/^node-2 is quarantined for/)).toBeVisible();
   expect(await faults(page)).toEqual([]);
 
   await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Diagnose' }).click();
   await expect(page.getByRole('row').filter({ hasText: 'broken' })).toContainText('Suspects found');
   await open(page, `/jobs/${job_id}/fault-tolerance`);
-  await expect(page.getByRole('link', { name: 'bisect #1' })).toBeVisible();
+  const chain = page.getByRole('region', { name: 'Retry chain' });
+  await expect(chain.getByRole('link', { name: 'bisect #1' })).toBeVisible();
+  await expect(chain.getByText('not charged')).toBeVisible();
+  await open(page, '/nodes/node-2');
+  await page.getByRole('link', { name: /^Confirmed by diagnosis #1/ }).click();
+  await expect(page.getByRole('heading', { level: 1, name: 'Bisect #1' })).toBeVisible();
+  // All tests share the nodes.
+  expect((await request.post('/api/v1/nodes/node-2/release', { data: {} })).ok()).toBe(true);
 });
 
 test('what cannot be begun says why', async ({ page, request }) => {

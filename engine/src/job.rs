@@ -232,6 +232,9 @@ pub struct HangDetection {
     pub start_after_seconds: u32,
     /// Maximum Restart Count for Communication Hang, in each attempt.
     pub max_in_place_restarts: u32,
+    /// Diagnose the nodes before a resubmission after a hang.
+    #[serde(default)]
+    pub diagnose: bool,
 }
 
 /// Exit ckpt Notification.
@@ -388,6 +391,7 @@ impl Default for FaultTolerance {
                 window_seconds: 600,
                 start_after_seconds: 1800,
                 max_in_place_restarts: 1,
+                diagnose: false,
             },
             exit_checkpoint: ExitCheckpoint { enabled: false, port: 9000, max_wait_seconds: 600 },
             health_checks: HealthChecks {
@@ -503,6 +507,8 @@ pub struct HangDetectionDraft {
     pub start_after_seconds: Option<i64>,
     /// Maximum Restart Count for Communication Hang.
     pub max_in_place_restarts: Option<i64>,
+    /// Diagnose the nodes before a resubmission after a hang.
+    pub diagnose: Option<bool>,
 }
 
 /// Exit ckpt Notification, unchecked.
@@ -589,6 +595,7 @@ impl From<&JobSpec> for JobDraft {
                     window_seconds: Some(ft.hang_detection.window_seconds.into()),
                     start_after_seconds: Some(ft.hang_detection.start_after_seconds.into()),
                     max_in_place_restarts: Some(ft.hang_detection.max_in_place_restarts.into()),
+                    diagnose: Some(ft.hang_detection.diagnose),
                 },
                 exit_checkpoint: ExitCheckpointDraft {
                     enabled: Some(ft.exit_checkpoint.enabled),

@@ -467,6 +467,9 @@ pub struct IncidentRecord {
     pub repeats: bool,
     /// The answer.
     pub decision: DecisionRecord,
+    /// The answer before that one, where the nodes were diagnosed first; it charged nothing.
+    #[serde(default)]
+    pub diagnosed: Option<Box<DecisionRecord>>,
     /// When what happened.
     pub clock: Clock,
     /// What it cost.

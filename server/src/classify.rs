@@ -6,7 +6,7 @@ use engine::{
     classify::classify_log,
     failure::{Confidence, Exit, FailureType, Phase, Signal, Verdict},
     job::BUILT_IN_POLICIES,
-    policy::{Policy, Question, Standing},
+    policy::{Diagnosis, Policy, Question, Standing},
     record::{Action, Used},
 };
 use serde::{Deserialize, Serialize};
@@ -214,6 +214,7 @@ fn first_action(verdict: &Verdict) -> Result<(Action, String), ClassifyError> {
             in_place_restarts: untouched(3),
             hang_restarts: Some(untouched(1)),
         },
+        diagnosis: Diagnosis::NotAsked,
     });
     Ok((need.action, need.rule))
 }

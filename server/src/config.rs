@@ -142,6 +142,9 @@ pub struct Serve {
     /// When nodes are kept out for every job.
     #[command(flatten)]
     pub nodes: Nodes,
+    /// When nodes are diagnosed by themselves.
+    #[command(flatten)]
+    pub diagnosing: Diagnosing,
     /// How the program speaks of itself.
     #[command(flatten)]
     pub logging: Logging,
@@ -155,6 +158,29 @@ fn health_check(name: &str) -> Result<String, String> {
         return Ok(name.to_owned());
     }
     Err(format!("there is no such health check; use `{NO_CHECKS}` or any of: {}", HEALTH_CHECKS.join(", ")))
+}
+
+/// When nodes are diagnosed by themselves, and with what test.
+#[derive(Clone, Debug, Args)]
+pub struct Diagnosing {
+    /// Diagnose the nodes before a resubmission after a hang, where a job does not say and its cluster can
+    #[arg(long, env = "HOLDFAST_DIAGNOSE_AFTER_HANG", value_name = "true|false", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub diagnose_after_hang: bool,
+    /// The test that every node runs in such a diagnosis, as one line of a shell; it has 120 seconds and exits with 0 where the nodes are well [default: holdfast-agent probe]
+    #[arg(long, env = "HOLDFAST_DIAGNOSE_COMMAND", value_name = "COMMAND", value_parser = test_command)]
+    pub diagnose_command: Option<TestCommand>,
+}
+
+/// Program and arguments of a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestCommand(pub Vec<String>);
+
+fn test_command(line: &str) -> Result<TestCommand, String> {
+    let words = app::forms::lines::read_command(line)
+        .filter(|words| words.first().is_some_and(|one| !one.is_empty()));
+    words
+        .map(TestCommand)
+        .ok_or_else(|| "is no command: name a program and its arguments, with every quote closed".to_owned())
 }
 
 /// When nodes are quarantined by themselves, and how many.

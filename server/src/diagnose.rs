@@ -2,6 +2,8 @@
 //! everything that a step of a run wants is written in one transaction with it: new jobs, requests to stop some, and the suspects for the
 //! job that the run is about. Nothing is done outside the store, nothing is done twice, and a server that comes back goes on.
 
+mod confirmed;
+pub mod policy;
 mod untested;
 
 use std::{
@@ -16,6 +18,7 @@ use engine::{
     chain::{Chain, Request, limits::RETURN_SECONDS},
     ids::{JobId, ReplicaName, TaskId},
     job::{ClusterKind, FaultTolerance, HealthChecks, JobKind, JobSpec},
+    nodes::standing::NodeRules,
     record::State,
     time::Time,
 };
@@ -23,7 +26,10 @@ use sha2::{Digest, Sha256};
 use sqlx::AnyConnection;
 use tokio_util::sync::CancellationToken;
 
-use self::untested::{closed_to, lost, untested};
+use self::{
+    confirmed::{hold, within},
+    untested::{closed_to, lost, untested},
+};
 use crate::{
     clock::{self, Clock},
     clusters::Cluster,
@@ -84,6 +90,10 @@ pub struct Diagnoses {
     pub logs: Arc<LogReader>,
     /// Where groups run, by name.
     pub clusters: BTreeMap<String, Arc<dyn Cluster>>,
+    /// When nodes are put out, and how many.
+    pub rules: NodeRules,
+    /// The test that each node runs where a policy asks for a run; none: the one that is built in.
+    pub test: Option<Vec<String>>,
 }
 
 impl Diagnoses {
@@ -116,6 +126,7 @@ impl Diagnoses {
         let live = diagnoses::live(&mut conn, RUNS).await?;
         let gone = if orphans { diagnoses::orphans(&mut conn, ORPHANS).await? } else { Vec::new() };
         drop(conn);
+        self.follow_policies(&live).await?;
         for kept in live {
             let run_id = kept.diagnosis.run_id.clone();
             // One that fails keeps no other from going on.
@@ -162,14 +173,24 @@ impl Diagnoses {
         if diagnosis.run == before {
             return Ok(());
         }
+        let nodes = match (diagnosis.run.finding(), self.clusters.get(&diagnosis.cluster)) {
+            (Some(finding), Some(cluster)) if !finding.confirmed.is_empty() => within(cluster.as_ref()).await,
+            _ => None,
+        };
         let mut tx = self.store.write().await?;
+        let held = hold(&mut tx, (&diagnosis, number), nodes.as_deref(), &self.rules, now).await?;
+        let Some((held, mut hurry)) = held else {
+            tracing::debug!(diagnosis.run_id, "how a node stands was changed meanwhile");
+            return Ok(());
+        };
+        diagnosis.held = held;
         if diagnoses::write(&mut tx, term.epoch, generation, &diagnosis).await? != Write::Done {
             tracing::debug!(diagnosis.run_id, "a step of a diagnosis was overtaken");
             return Ok(());
         }
-        let mut hurry = perform(&mut tx, &diagnosis, number, &effects, now).await?;
+        hurry.extend(perform(&mut tx, &diagnosis, number, &effects, now).await?);
         if let Some(finding) = diagnosis.run.finding()
-            && hold_suspects(&mut tx, &diagnosis, finding, now).await?
+            && ask(&mut tx, &diagnosis.job_id, found(&diagnosis, finding), now).await?
         {
             hurry.push(diagnosis.job_id.clone());
         }
@@ -318,22 +339,15 @@ pub async fn perform(
     Ok(hurry)
 }
 
-/// What is done with what a run found: the job's history tells it, and its next attempts keep off the confirmed suspects.
-///
-/// # Errors
-/// The database failed.
-async fn hold_suspects(
-    conn: &mut AnyConnection,
-    diagnosis: &Diagnosis,
-    finding: &Finding,
-    now: Time,
-) -> Result<bool, StoreError> {
-    let request = Request::Diagnosed {
+/// What a run tells the job that it is about: its history shows it, its next attempts keep off the confirmed suspects, and where it waits for
+/// the run it goes on.
+fn found(diagnosis: &Diagnosis, finding: &Finding) -> Request {
+    Request::Diagnosed {
         run_id: diagnosis.run_id.clone(),
         text: finding.text.clone(),
         suspects: finding.confirmed.clone(),
-    };
-    ask(conn, &diagnosis.job_id, request, now).await
+        task_id: diagnosis.task_id.clone(),
+    }
 }
 
 async fn ask(

@@ -124,6 +124,8 @@ pub async fn run(settings: Serve, metrics: Option<PrometheusHandle>) -> anyhow::
         clock: Arc::clone(&service.clock),
         logs: Arc::new(LogReader::new(data.clone())),
         clusters: service.clusters.clone(),
+        rules: service.site.nodes,
+        test: settings.diagnosing.diagnose_command.clone().map(|command| command.0),
     };
     let diagnosing = tokio::spawn(diagnoses.keep_going(stop.clone()));
     let router = web::router(WebParts {
@@ -305,6 +307,7 @@ fn site(settings: &Serve, clusters: impl IntoIterator<Item = SiteCluster>) -> Si
     let mut site = Site { clusters: clusters.into_iter().collect(), ..Site::default() };
     site.form_max_task_restarts = settings.form_max_task_restarts;
     site.defaults.hang_detection.start_after_seconds = settings.hang_start_after_seconds;
+    site.defaults.hang_detection.diagnose = settings.diagnosing.diagnose_after_hang;
     let checks = &settings.health_checks;
     site.defaults.health_checks.enabled = !checks.iter().any(|name| name == NO_CHECKS);
     if site.defaults.health_checks.enabled {

@@ -113,6 +113,7 @@ fn node(number: u32) -> NodeView {
             until: Some(Time(NOW.0 + 70_000_000_000)),
             by: "holdfast".to_owned(),
             reason: "3 strikes within 7 d 0 h".to_owned(),
+            diagnosis: None,
         }),
         trial_since: None,
         strikes,

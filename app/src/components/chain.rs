@@ -10,7 +10,9 @@ use leptos::prelude::*;
 
 use super::{
     badge::{Bare, StateBadge, Tag, Tone, TypeCode, of_state},
-    checks, exit_save,
+    checks,
+    diagnosis_row::diagnosis_row,
+    exit_save,
     icon::{Icon, Mark},
     incident::IncidentNo,
     pips::PipRow,
@@ -18,7 +20,7 @@ use super::{
     strip::{Spans, fill_key, strip},
 };
 use crate::{
-    console::{AttemptView, ChainView, JobView},
+    console::{AttemptView, ChainView, DiagnosisView, JobView},
     format::{self, Zone},
     paths,
     preferences::use_zone,
@@ -142,6 +144,7 @@ impl Context<'_> {
                     let text = format!("Exit ckpt: {}", exit_save::save_words(exit));
                     view! { <p class="mt-1.5 text-xs text-ink-3">{text}</p> }
                 })}
+                {self.diagnoses(view)}
                 {hop}
             </li>
         }
@@ -251,6 +254,13 @@ impl Context<'_> {
             </a>
         }
         .into_any()
+    }
+
+    /// Diagnoses of this attempt's nodes, oldest first: they lie between it and the next one.
+    fn diagnoses(&self, view: &AttemptView) -> AnyView {
+        let of = |run: &&DiagnosisView| run.task_id.as_ref() == Some(&view.attempt.task_id);
+        let runs = self.chain.diagnostics.iter().rev().filter(of);
+        runs.map(|run| diagnosis_row(run, |at| self.short(at))).collect_view().into_any()
     }
 
     /// The line on the rail from this attempt to the next one.
@@ -503,6 +513,25 @@ mod tests {
         };
         assert!(html(Some(4)).contains(" It needs 4 nodes, 3 free.") && html(Some(4)).contains(" nodes = "));
         assert!(!html(None).contains(". It ") && !html(None).contains(" nodes = "), "{}", html(None));
+    }
+
+    #[test]
+    fn a_diagnosis_is_a_diamond_between_its_attempt_and_the_next() {
+        let mut chain = samples::chain();
+        let run =
+            |number: u32, rule: Option<&str>| crate::components::diagnosis_row::tests::run(number, rule);
+        chain.diagnostics = vec![run(2, None), run(1, Some("comm-hang-bisect"))];
+        let html = html(&chain, None);
+        let place = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text} is missing in {html}"));
+        assert!(place("bisect #1") < place("bisect #2"), "oldest first");
+        assert!(place("bisect #2") < place("Resubmitted automatically"));
+        for text in [
+            "by the policy, rule comm-hang-bisect",
+            "by ann",
+            "node-3 is quarantined for 1 d 0 h: &lt;b&gt;.",
+        ] {
+            place(text);
+        }
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub enum Mark {
     StopSign,
     /// A person.
     Person,
+    /// A diamond: nodes are tested.
+    Diamond,
 }
 
 impl Mark {
@@ -92,6 +94,7 @@ impl Mark {
             Self::Stub => r#"<path d="M6 1v6M2.5 7h7M4 9.5h4"/>"#,
             Self::StopSign => r#"<path d="M4 1.2h4L10.8 4v4L8 10.8H4L1.2 8V4Z"/><path d="M3.8 6h4.4"/>"#,
             Self::Person => r#"<circle cx="6" cy="3.6" r="2.2"/><path d="M1.8 10.8c.5-4.4 7.9-4.4 8.4 0"/>"#,
+            Self::Diamond => r#"<path d="M6 1.2 10.8 6 6 10.8 1.2 6Z"/>"#,
             Self::Copy => r#"<rect x="4" y="4" width="6.6" height="6.6" rx="1"/><path d="M8 1.4H1.4V8"/>"#,
             Self::Download => r#"<path d="M6 1.4v5.8M3.4 5 6 7.6 8.6 5M1.4 10.4h9.2"/>"#,
         }

@@ -203,7 +203,16 @@ fn why(incident: &IncidentRecord) -> AnyView {
     let in_place = (decision.action == Action::RestartInPlace)
         .then_some("Restarted in place; this creates no new task.");
     let avoid: Vec<String> = decision.avoid.iter().map(ToString::to_string).collect();
+    let before = incident.diagnosed.as_ref().map(|first| {
+        view! {
+            <p>
+                "First rule " <code class="font-mono text-xs">{first.rule.clone()}</code>
+                {format!(", v{}. {}", first.policy_version, first.reason)}
+            </p>
+        }
+    });
     view! {
+        {before}
         <p>
             "Rule " <code class="font-mono text-xs">{decision.rule.clone()}</code>
             {format!(", v{}. {}", decision.policy_version, decision.reason)}
@@ -232,7 +241,8 @@ fn clock(incident: &IncidentRecord, over: bool, zone: Zone) -> AnyView {
         (clock.resources_at, "started"),
         (clock.first_step_at, "first step"),
     ];
-    let ended = over || !matches!(incident.decision.action, Action::RestartInPlace | Action::Resubmit);
+    let ended = over
+        || !matches!(incident.decision.action, Action::RestartInPlace | Action::Resubmit | Action::Diagnose);
     let one = |(at, word): (Option<Time>, &'static str)| {
         let dot = if at.is_some() {
             "before:bg-ink-2"

@@ -8,6 +8,7 @@ pub mod chart;
 pub mod checks;
 pub mod class;
 pub mod confirm;
+pub mod diagnosis_row;
 pub mod exit_save;
 pub mod failed;
 pub mod field;

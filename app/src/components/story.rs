@@ -378,7 +378,7 @@ pub fn headline(incident: &IncidentRecord) -> String {
         (Action::Resubmit, Some(task)) => format!("Resubmitted as {}", short_id(task)),
         (Action::Resubmit, None) => "To be resubmitted".to_owned(),
         (Action::FailFast, _) => "Failed fast".to_owned(),
-        (Action::Diagnose, _) => "Diagnosed".to_owned(),
+        (Action::Diagnose, _) => "Nodes are diagnosed".to_owned(),
         (Action::None, _) => "Not restarted".to_owned(),
     }
 }
@@ -431,8 +431,11 @@ pub fn result_words(attempt: &AttemptRecord, next: Option<&AttemptRecord>) -> St
 /// What was done in an attempt, the last column but one: `2 in place, then resubmit`.
 pub fn action_words(attempt: &AttemptView) -> String {
     let in_place = attempt.launches.len().saturating_sub(1);
-    let last = attempt.incidents.last().map(|i| i.decision.action);
+    let newest = attempt.incidents.last();
+    let last = newest.map(|i| i.decision.action);
+    let diagnosed = newest.is_some_and(|i| i.diagnosed.is_some());
     let end = match last {
+        Some(Action::Resubmit) if diagnosed => "diagnose, then resubmit",
         Some(Action::Resubmit) => "resubmit",
         Some(Action::FailFast) => "fail fast",
         Some(Action::Diagnose) => "diagnose",

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use engine::{failure::Role, record::Action};
 
-use super::{proof, story};
+use super::{diagnosis_row, proof, story};
 use crate::{
     components::badge::of_state,
-    console::{AttemptView, ChainView, JobView},
+    console::{AttemptView, ChainView, DiagnosisView, JobView},
     format::{self, Zone},
 };
 
@@ -33,6 +33,10 @@ pub fn of(job: &JobView, chain: &ChainView, zone: Zone) -> String {
         attempt(&mut out, view, zone);
         for n in numbered.iter().filter(|n| n.attempt.attempt.task_id == view.attempt.task_id) {
             incident(&mut out, n, zone);
+        }
+        let of = |run: &&DiagnosisView| run.task_id.as_ref() == Some(&view.attempt.task_id);
+        for run in chain.diagnostics.iter().rev().filter(of) {
+            diagnosis(&mut out, run, zone);
         }
     }
     let _ = writeln!(out, "\nFailure types are derived from logs and messages; not a confirmed root cause.");
@@ -76,6 +80,9 @@ fn incident(out: &mut String, n: &story::Numbered<'_>, zone: Zone) {
         i.fault,
         story::headline(i)
     );
+    if let Some(first) = &i.diagnosed {
+        let _ = writeln!(out, "    first rule {} v{}: {}", first.rule, first.policy_version, first.reason);
+    }
     let _ =
         writeln!(out, "    rule {} v{}: {}", i.decision.rule, i.decision.policy_version, i.decision.reason);
     if i.decision.action != Action::None {
@@ -83,6 +90,22 @@ fn incident(out: &mut String, n: &story::Numbered<'_>, zone: Zone) {
     }
     for line in i.evidence.iter().filter(|e| e.role == Role::Root).take(3) {
         let _ = writeln!(out, "    {} line {}: {}", line.replica, line.line_number, line.line);
+    }
+}
+
+fn diagnosis(out: &mut String, run: &DiagnosisView, zone: Zone) {
+    let until = run.ended_at.map(|at| format!(" to {}", format::date_time(at, zone))).unwrap_or_default();
+    let _ = writeln!(
+        out,
+        "  diagnosis #{} {} {}{until}: {}; {}, not charged",
+        run.number,
+        run.run_id,
+        format::date_time(run.started_at, zone),
+        diagnosis_row::result_words(run),
+        diagnosis_row::by_words(run)
+    );
+    if let Some(held) = diagnosis_row::held_words(run) {
+        let _ = writeln!(out, "    {held}");
     }
 }
 

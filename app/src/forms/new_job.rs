@@ -277,6 +277,7 @@ fn options(ft: &mut FaultToleranceDraft, reader: &mut Reader<'_>) {
     ft.hang_detection.window_seconds = reader.seconds(name::WINDOW);
     ft.hang_detection.start_after_seconds = reader.seconds(name::START_AFTER);
     ft.hang_detection.max_in_place_restarts = reader.whole(name::HANG_RESTARTS);
+    ft.hang_detection.diagnose = Some(typed.is_on(name::DIAGNOSE));
     ft.exit_checkpoint.enabled = Some(sent(typed, name::EXIT));
     ft.exit_checkpoint.port = reader.whole(name::PORT);
     ft.exit_checkpoint.max_wait_seconds = reader.seconds(name::WAIT);

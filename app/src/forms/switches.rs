@@ -8,7 +8,8 @@ use super::typed::{Typed, label, name};
 /// All switches.
 pub const SWITCHES: [&str; 4] = [name::FAILOVER, name::POLICY, name::HANG, name::EXIT];
 /// Switches and ticks that hang together with none of these.
-pub const TICKS: [&str; 7] = [
+pub const TICKS: [&str; 8] = [
+    name::DIAGNOSE,
     name::HEALTH,
     name::CHECKS[0],
     name::CHECKS[1],

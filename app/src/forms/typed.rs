@@ -85,6 +85,8 @@ pub mod name {
     pub const START_AFTER: &str = "fault_tolerance.hang_detection.start_after_seconds";
     /// Maximum Restart Count for Communication Hang.
     pub const HANG_RESTARTS: &str = "fault_tolerance.hang_detection.max_in_place_restarts";
+    /// Diagnose the nodes before a resubmission after a hang.
+    pub const DIAGNOSE: &str = "fault_tolerance.hang_detection.diagnose";
     /// Exit ckpt Notification.
     pub const EXIT: &str = "fault_tolerance.exit_checkpoint.enabled";
     /// Program Listening Port.
@@ -111,7 +113,7 @@ pub mod name {
 }
 
 /// Fields with their labels, in the order of the form.
-pub const LABELS: [(&str, &str); 49] = [
+pub const LABELS: [(&str, &str); 50] = [
     (name::NAME, "Name"),
     (name::MANIFEST, "Manifest"),
     (name::KIND, "Kind"),
@@ -150,6 +152,7 @@ pub const LABELS: [(&str, &str); 49] = [
     (name::WINDOW, "Hang Determination Duration"),
     (name::HANG_RESTARTS, "Maximum Restart Count for Communication Hang"),
     (name::START_AFTER, "Detection starts after"),
+    (name::DIAGNOSE, "Diagnose the nodes before a resubmission after a hang"),
     (name::EXIT, "Exit ckpt Notification"),
     (name::PORT, "Program Listening Port"),
     (name::WAIT, "Maximum wait for the save"),
@@ -354,6 +357,7 @@ impl Typed {
             (name::FAILOVER, ft.auto_failover.unwrap_or(defaults.auto_failover)),
             (name::POLICY, ft.policy.enabled.unwrap_or(defaults.policy.enabled)),
             (name::HANG, hang.0.enabled.unwrap_or(hang.1.enabled)),
+            (name::DIAGNOSE, hang.0.diagnose.unwrap_or(hang.1.diagnose)),
             (name::EXIT, exit.0.enabled.unwrap_or(exit.1.enabled)),
             (name::HEALTH, health.0.enabled.unwrap_or(health.1.enabled)),
         ] {

@@ -100,7 +100,7 @@ fn Head(page: NodePage, now: Time) -> impl IntoView {
     let NodePage { node, cap, .. } = page;
     let stands = match (node.state, &node.quarantine, node.trial_since) {
         (_, Some(out), _) => {
-            let (reason, by, since) = (out.reason.clone(), out.by.clone(), out.since);
+            let (reason, by, since) = (super::nodes::reason(out), out.by.clone(), out.since);
             view! {
                 <p class="wrap-anywhere">{reason}</p>
                 <p class="text-ink-3">"by " {by} ", " <Ago at=since now/> "; every job keeps off it"</p>
@@ -405,7 +405,7 @@ mod tests {
         let mut page = page();
         page.node.state = NodeState::Quarantined;
         let (by, reason) = ("ann".to_owned(), "fan".to_owned());
-        page.node.quarantine = Some(Quarantine { since: Time(0), until: None, by, reason });
+        page.node.quarantine = Some(Quarantine { since: Time(0), until: None, by, reason, diagnosis: None });
         let html = act(page, None);
         assert!(html.contains("Release n2?") && html.contains("/nodes/n2/release"), "{html}");
         assert!(!html.contains("/nodes/n2/quarantine"), "{html}");

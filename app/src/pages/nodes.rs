@@ -2,7 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use engine::{job::FieldError, nodes::standing::NodeState, record::NodeCounts, time::Time};
+use engine::{
+    job::FieldError,
+    nodes::standing::{NodeState, Quarantine},
+    record::NodeCounts,
+    time::Time,
+};
 use leptos::prelude::*;
 use leptos_meta::Title;
 
@@ -360,6 +365,15 @@ fn Records(nodes: Vec<NodeView>, now: Time) -> impl IntoView {
     }
 }
 
+/// Why a node is out, with a link to the diagnosis that found it.
+pub(super) fn reason(out: &Quarantine) -> AnyView {
+    let words = out.reason.clone();
+    match &out.diagnosis {
+        Some(run) => view! { <a href=paths::diagnosis(run)>{words}</a> }.into_any(),
+        None => words.into_any(),
+    }
+}
+
 #[component]
 fn Record(node: NodeView, several: bool, now: Time) -> impl IntoView {
     let count = node.strikes.len() as u64;
@@ -373,7 +387,7 @@ fn Record(node: NodeView, several: bool, now: Time) -> impl IntoView {
     let said = node
         .quarantine
         .clone()
-        .map(|out| view! { <p>{out.reason} ", " <span class="text-ink-3">{out.by}</span></p> });
+        .map(|out| view! { <p>{reason(&out)} ", " <span class="text-ink-3">{out.by}</span></p> });
     let why = node.strikes.into_iter().take(5).map(move |strike| view! { <Why strike now/> });
     view! {
         <tr>
@@ -427,7 +441,7 @@ fn Why(strike: StrikeView, now: Time) -> impl IntoView {
 mod tests {
     use engine::{
         ids::{JobId, NodeName, TaskId},
-        nodes::standing::{Quarantine, Trip},
+        nodes::standing::Trip,
     };
 
     use super::*;
@@ -517,7 +531,13 @@ mod tests {
         let mut node = node("a", "n1");
         node.state = NodeState::Quarantined;
         let by = "ann".to_owned();
-        node.quarantine = Some(Quarantine { since: Time(0), until: None, by, reason: "fan <b>".to_owned() });
+        node.quarantine = Some(Quarantine {
+            since: Time(0),
+            until: None,
+            by,
+            reason: "fan <b>".to_owned(),
+            diagnosis: None,
+        });
         let html = Owner::new().with(|| view! { <Records nodes=vec![node] now=Time(1)/> }.to_html());
         for part in
             ["Quarantined", "until released", "every job", "fan &lt;b&gt;", "/nodes/n1#act", "Release…"]

@@ -46,6 +46,7 @@ pub(super) fn incident_of(attempt: u32, number: u32, seconds: i64) -> IncidentRe
             next_at: None,
             next_task_id: None,
         },
+        diagnosed: None,
         clock: Clock {
             noticed_at: at(seconds),
             submitted_at: Some(at(seconds + 1)),

@@ -389,15 +389,12 @@ impl Attempt {
         since
     }
 
+    /// The nodes it has or had.
+    pub fn nodes(&self) -> BTreeSet<NodeName> {
+        self.replicas.iter().filter_map(|replica| replica.node.clone()).collect()
+    }
+
     pub fn record(&self) -> AttemptRecord {
-        let mut nodes: Vec<NodeName> = Vec::new();
-        for node in self.replicas.iter().filter_map(|replica| replica.node.as_ref()) {
-            if nodes.last() != Some(node) {
-                nodes.push(node.clone());
-            }
-        }
-        nodes.sort();
-        nodes.dedup();
         AttemptRecord {
             task_id: self.task_id.clone(),
             number: self.number,
@@ -410,7 +407,7 @@ impl Attempt {
             placed_at: self.placed_at,
             started_at: self.started_at,
             ended_at: self.ended_at,
-            nodes,
+            nodes: self.nodes().into_iter().collect(),
             avoided_nodes: self.avoid.iter().cloned().collect(),
             quarantined_nodes: self.quarantined.iter().cloned().collect(),
             in_place_restarts: self.in_place_used,

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     failure::FailureType,
     ids::NodeName,
-    policy::{May, Need, Policy, Question, Refusal, Standing, may},
+    policy::{Diagnosis, May, Need, Policy, Question, Refusal, Standing, may},
     record::{
         Action, AttemptCause, AttemptResult, Budget, EventKind, EventReason, LaunchCause, Record, State,
         StrikeRecord, Used,
@@ -62,7 +62,8 @@ impl Turn {
         let Some(judged) = gathering.judged.clone() else { return };
         let stop_ends = gathering.stop_ends;
         let standing = standing(&self.chain);
-        let need = self.needs(&judged, standing, self.now >= stop_ends);
+        let given_up = self.now >= stop_ends;
+        let need = self.needs(&judged, standing, given_up, Diagnosis::NotAsked);
         let restless = self.chain.attempt.starting().iter().filter(|replica| !replica.is_quiet()).count();
         let wait = (need.action == Action::RestartInPlace && restless > 0)
             .then_some((stop_ends, Refusal::StillStopping { replicas: restless as u32 }));
@@ -75,7 +76,15 @@ impl Turn {
             May::Never { reason } => self.refuse(&need, reason),
             May::Yes => match need.action {
                 Action::RestartInPlace => self.restart_in_place(&need, judged.verdict.failure_type),
-                Action::Resubmit => self.resubmit(&need, &judged),
+                Action::Resubmit => {
+                    let diagnosis = self.diagnosis(&need);
+                    let first = self.needs(&judged, standing, given_up, diagnosis);
+                    if first.action == Action::Diagnose {
+                        self.diagnose(&first, need, &judged);
+                    } else {
+                        self.resubmit(&first, &judged);
+                    }
+                }
                 Action::FailFast | Action::Diagnose | Action::None => {
                     let hint = judged.verdict.hint.clone();
                     let text = explain(&need, &[]);
@@ -85,7 +94,7 @@ impl Turn {
         }
     }
 
-    fn needs(&self, judged: &Judged, standing: Standing, given_up: bool) -> Need {
+    fn needs(&self, judged: &Judged, standing: Standing, given_up: bool, diagnosis: Diagnosis) -> Need {
         let attempt = &self.chain.attempt;
         let name = |index: usize| attempt::name(self.chain.spec.kind, index).to_string();
         let gone = attempt.first_ended().map(|index| Refusal::ReplicaGone { replica: name(index) });
@@ -101,6 +110,7 @@ impl Turn {
             repeat: judged.repeats,
             replica_gone,
             standing,
+            diagnosis,
         };
         match Policy::of(&self.chain.spec.fault_tolerance) {
             Some(policy) => policy.needs(&question),
@@ -195,9 +205,20 @@ impl Turn {
     }
 
     fn resubmit(&mut self, need: &Need, judged: &Judged) {
+        let suspects: &[NodeName] = if need.avoid { &judged.verdict.suspects } else { &[] };
+        self.follow(need, suspects, judged.repeats, explain);
+    }
+
+    /// The next attempt follows, keeping off the suspects as far as the cap allows. The attempt may be over already.
+    pub fn follow(
+        &mut self,
+        need: &Need,
+        suspects: &[NodeName],
+        repeats: bool,
+        explain: impl FnOnce(&Need, &[NodeName]) -> String,
+    ) {
         let before = standing(&self.chain).task_restarts;
         self.chain.task_restarts_used += 1;
-        let suspects: &[NodeName] = if need.avoid { &judged.verdict.suspects } else { &[] };
         let outcome = self.chain.avoided.add(suspects);
         let mut text = explain(need, &outcome.avoided);
         if !outcome.spared.is_empty() {
@@ -209,7 +230,7 @@ impl Turn {
                 words::count(cap, "node")
             );
         }
-        if judged.repeats {
+        if repeats {
             text = format!("{text} Same error as before, no progress between: it will probably come again.");
         }
         let answer = (Action::Resubmit, Some(EventReason::Resubmit));
@@ -219,7 +240,9 @@ impl Turn {
             let text = format!("The next attempts keep off {}.", words::list(&names));
             self.event(EventKind::Node, "holdfast", &text);
         }
-        self.close_attempt(State::Failed, AttemptResult::Resubmitted);
+        if !matches!(self.chain.attempt.stage, Stage::Over(_)) {
+            self.close_attempt(State::Failed, AttemptResult::Resubmitted);
+        }
         let not_before = self.after_back_off();
         self.change_incident(|live| live.record.decision.next_at = Some(not_before));
         self.chain.course = Course::Next { cause: AttemptCause::Failure, not_before };
@@ -241,7 +264,7 @@ impl Turn {
         }
     }
 
-    fn write_decision(
+    pub fn write_decision(
         &mut self,
         need: &Need,
         (action, told): (Action, Option<EventReason>),
@@ -273,7 +296,8 @@ impl Turn {
             decision.after = after;
             decision.allowed = spends.then_some(before.allowed);
             decision.avoid = avoid.to_vec();
-            live.times.decided_at = Some(now);
+            // A diagnosis that was decided before lies behind that.
+            live.times.decided_at.get_or_insert(now);
         });
     }
 
@@ -303,7 +327,7 @@ impl Turn {
 }
 
 /// The reason of a rule, after why the rules before it did not fire.
-fn explain(need: &Need, avoided: &[NodeName]) -> String {
+pub(super) fn explain(need: &Need, avoided: &[NodeName]) -> String {
     sentences(&need.refusals, &need.reason(avoided))
 }
 

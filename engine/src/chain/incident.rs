@@ -423,6 +423,7 @@ fn open_record(
             fingerprint: verdict.fingerprint.clone(),
             repeats,
             decision: undecided(),
+            diagnosed: None,
             clock: times.clock(),
             cost: Cost::default(),
             right: None,

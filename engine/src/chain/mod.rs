@@ -19,6 +19,7 @@ mod attempt;
 mod checks;
 mod decide;
 mod desired;
+mod diagnosing;
 mod incident;
 mod judge;
 mod observe;
@@ -52,6 +53,8 @@ use crate::{
     time::Time,
 };
 use attempt::{Attempt, Presence};
+pub use diagnosing::Awaited;
+use diagnosing::Diagnosing;
 use incident::{LiveIncident, PastFailure};
 use turn::Turn;
 use version::Version;
@@ -155,6 +158,16 @@ pub enum Request {
         text: String,
         /// Confirmed suspects.
         suspects: Vec<NodeName>,
+        /// The attempt whose nodes it tested. A chain that waits for that goes on.
+        #[serde(default)]
+        task_id: Option<TaskId>,
+    },
+    /// The diagnosis that it waits for cannot be begun.
+    Undiagnosed {
+        /// The attempt whose nodes were to be tested.
+        task_id: TaskId,
+        /// Why, a sentence.
+        why: String,
     },
     /// A node was released: the next attempt need not keep off it any more.
     Readmit {
@@ -401,6 +414,8 @@ enum Course {
     Attempt,
     /// To another attempt, once the newest is gone and the back-off is over.
     Next { cause: AttemptCause, not_before: Time },
+    /// To another attempt, once a diagnosis of the newest one's nodes is over.
+    Diagnosing(Box<Diagnosing>),
     /// To a person's end, once the newest attempt is gone.
     Stopping,
     /// Nowhere: it has ended.
@@ -536,6 +551,11 @@ impl Chain {
     /// Nodes it keeps off for reasons of its own, the next attempt's.
     pub fn own_avoided(&self) -> BTreeSet<NodeName> {
         self.avoided.nodes()
+    }
+
+    /// The diagnosis that it waits for; none: it waits for none.
+    pub fn awaited(&self) -> Option<Awaited> {
+        diagnosing::awaited(self)
     }
 
     /// Which launch needs a rendezvous port now.

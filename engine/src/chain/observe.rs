@@ -298,6 +298,7 @@ impl Turn {
 
     /// Whatever limit passed meanwhile, nobody could tell in time. What is told already stays told, and a back-off is over when it is.
     pub fn take_return(&mut self) {
+        self.put_off_diagnosis();
         let until = self.now.plus_seconds(limits::RETURN_SECONDS);
         let attempt = &mut self.chain.attempt;
         let launch = &mut attempt.launch;

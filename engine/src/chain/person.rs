@@ -24,7 +24,15 @@ impl Turn {
                     self.event(EventKind::Person, by, "Marked as seen; no attention needed.");
                 }
             }
-            Request::Diagnosed { run_id, text, suspects } => self.diagnosed(run_id, text, suspects, by),
+            Request::Diagnosed { run_id, text, suspects, task_id } => {
+                let how = format!("Diagnosis {run_id} is over. {text}");
+                if !self.diagnosis_over(task_id.as_ref(), &how, suspects) {
+                    self.diagnosed(&how, suspects, by);
+                }
+            }
+            Request::Undiagnosed { task_id, why } => {
+                self.diagnosis_over(Some(task_id), &format!("Not diagnosed: {why}"), &[]);
+            }
             Request::Readmit { node } => {
                 if self.chain.avoided.remove(node) {
                     let text = format!("{node} was released; the next attempts keep off it no more.");
@@ -35,8 +43,8 @@ impl Turn {
         }
     }
 
-    fn diagnosed(&mut self, run_id: &str, text: &str, suspects: &[NodeName], by: &str) {
-        self.event(EventKind::Node, by, &format!("Diagnosis {run_id} is over. {text}"));
+    fn diagnosed(&mut self, how: &str, suspects: &[NodeName], by: &str) {
+        self.event(EventKind::Node, by, &bounded(how));
         let outcome = self.chain.avoided.add(suspects);
         for (nodes, what) in [
             (&outcome.avoided, "The next attempts keep off"),

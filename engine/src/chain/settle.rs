@@ -170,6 +170,7 @@ impl Turn {
         if self.chain.attempt.presence != Presence::Gone {
             return;
         }
+        self.settle_diagnosis();
         match (&self.chain.course, &self.chain.intent) {
             (Course::Next { cause, not_before }, Intent::Run) if self.now >= *not_before => {
                 self.order_next(*cause);
@@ -228,6 +229,9 @@ pub(super) fn wake_at(chain: &Chain) -> Option<Time> {
     }
     if let Course::Next { not_before, .. } = &chain.course {
         due.push(Some(*not_before));
+    }
+    if let Course::Diagnosing(diagnosing) = &chain.course {
+        due.push(Some(diagnosing.until));
     }
     if let Presence::Removing { since, force: false, .. } = &attempt.presence {
         due.push(Some(since.plus_seconds(limits::STOP_SECONDS)));

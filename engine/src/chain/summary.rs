@@ -23,7 +23,7 @@ pub(super) fn state(chain: &Chain) -> State {
         Course::Ended { state, .. } | Course::Forgetting { state } => *state,
         Course::Stopping if attempt.state() == State::Saving => State::Saving,
         Course::Stopping => State::Stopping,
-        Course::Next { cause: AttemptCause::Failure, .. } => State::Recovering,
+        Course::Next { cause: AttemptCause::Failure, .. } | Course::Diagnosing(_) => State::Recovering,
         Course::Next { .. } => State::Queued,
         Course::Attempt => match attempt.stage {
             Stage::Queued | Stage::Starting if attempt.cause == AttemptCause::Failure => State::Recovering,
@@ -43,6 +43,7 @@ pub(super) fn substate(chain: &Chain, now: Time) -> Option<Substate> {
         return Some(Substate::Unknown);
     }
     match (&chain.course, &attempt.stage) {
+        (Course::Diagnosing(_), _) => Some(Substate::Diagnosing),
         (Course::Next { .. }, _) => Some(Substate::BackOff),
         (_, Stage::Queued) if attempt.queue.as_ref().is_some_and(|queue| queue.reason.is_in_vain()) => {
             Some(Substate::Unschedulable)
@@ -55,6 +56,10 @@ pub(super) fn substate(chain: &Chain, now: Time) -> Option<Substate> {
 
 /// Since when nobody has been heard who could tell how the job is.
 fn silent_since(chain: &Chain) -> Option<Time> {
+    if matches!(chain.course, Course::Diagnosing(_)) {
+        // It has nothing there of which anything could be told.
+        return None;
+    }
     match chain.attempt.stage {
         // Agents that are heard tell more than the cluster.
         Stage::Starting | Stage::Running => chain.attempt.silent_since(),
@@ -84,7 +89,7 @@ pub(super) fn spends(chain: &Chain) -> Use {
     if chain.course.has_ended() || is_unknown(chain, chain.at) {
         return Use::Nothing;
     }
-    if matches!(chain.course, Course::Next { .. }) {
+    if matches!(chain.course, Course::Next { .. } | Course::Diagnosing(_)) {
         return Use::Queued;
     }
     match &chain.attempt.stage {
@@ -169,7 +174,7 @@ fn why_not(chain: &Chain) -> Option<WhyNot> {
                 Some(Refusal::Stopped { by: by.clone() }.why_not())
             }
         },
-        Course::Next { .. } => None,
+        Course::Next { .. } | Course::Diagnosing(_) => None,
         Course::Attempt => {
             let used = standing.task_restarts;
             let refusal = if !standing.auto_failover {
@@ -266,6 +271,9 @@ fn waiting_tail(chain: &Chain, now: Time) -> String {
             } else {
                 format!("attempt {next} follows")
             }
+        }
+        (Course::Diagnosing(diagnosing), _) => {
+            format!("diagnosing {}", words::count(diagnosing.nodes.len() as u32, "node"))
         }
         (_, Stage::Failing(_)) => "stopping what is left".to_owned(),
         (_, Stage::Starting) if attempt.launch.cause.is_restart() => {

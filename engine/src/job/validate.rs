@@ -516,6 +516,7 @@ impl super::HangDetectionDraft {
                 0..=limits::IN_PLACE_RESTARTS,
                 "",
             ),
+            diagnose: self.diagnose.unwrap_or(defaults.diagnose),
         }
     }
 }

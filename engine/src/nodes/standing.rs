@@ -11,6 +11,8 @@
 //! - The cap stops what happens by itself, never a person and never a release. Once it had to stop something it stays latched until a
 //!   person resets it, since so many suspects are more likely one cause that is none of theirs.
 
+mod confirmed;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +22,8 @@ use crate::{
     time::Time,
     words,
 };
+
+pub use confirmed::{Held, confirm};
 
 /// Quarantines in a row, without a quiet trial or a person's release between them, after which a node stays out until a person acts.
 pub const LIMIT_OF_ROUNDS: u32 = 3;
@@ -85,6 +89,9 @@ pub struct Quarantine {
     pub by: String,
     /// Why, a sentence.
     pub reason: String,
+    /// The run of Bisect Diagnose that confirmed it; none: it was none.
+    #[serde(default)]
+    pub diagnosis: Option<String>,
 }
 
 /// What is kept of a node. The strikes themselves are kept with their incidents.
@@ -115,7 +122,7 @@ impl NodeRecord {
     pub fn quarantine(&mut self, by: &str, reason: &str, until: Option<Time>, now: Time) {
         let reason = reason.chars().take(REASON_CHARS).collect();
         let since = self.quarantine.as_ref().map_or(now, |before| before.since);
-        self.quarantine = Some(Quarantine { since, until, by: by.to_owned(), reason });
+        self.quarantine = Some(Quarantine { since, until, by: by.to_owned(), reason, diagnosis: None });
         self.trial_since = None;
         self.by_strikes = None;
     }
@@ -260,7 +267,16 @@ pub fn review(rules: &NodeRules, ward: &Ward, now: Time) -> Vec<Change> {
             changes.push(Change::Tripped(Trip { at: now, node, text }));
             continue;
         }
-        let text = put_out(rules, &mut record, &node, count, now);
+        let trial_since = record.trial_since.take();
+        let why = match trial_since {
+            Some(_) => "a strike while it was on trial".to_owned(),
+            None => {
+                let span = words::duration(rules.strike_seconds as f64);
+                format!("{} within {span}", words::count(count, "strike"))
+            }
+        };
+        let text = put_out(rules, &mut record, &node, why, now);
+        record.by_strikes = Some(ByStrikes { trial_since });
         records.insert(node.clone(), record.clone());
         changes.push(Change::Node { node, record, text });
     }
@@ -321,25 +337,17 @@ fn limit(rules: &NodeRules, trial_since: Option<Time>) -> u32 {
     if trial_since.is_some() { 1 } else { rules.strikes.max(1) }
 }
 
-fn put_out(rules: &NodeRules, record: &mut NodeRecord, node: &NodeName, count: u32, now: Time) -> String {
+fn put_out(rules: &NodeRules, record: &mut NodeRecord, node: &NodeName, why: String, now: Time) -> String {
     record.rounds = record.rounds.saturating_add(1);
     let for_good = record.rounds >= LIMIT_OF_ROUNDS;
     let until = (!for_good).then(|| now.plus_seconds(rules.quarantine_seconds));
-    let trial_since = record.trial_since.take();
-    record.by_strikes = Some(ByStrikes { trial_since });
-    let why = match trial_since {
-        Some(_) => "a strike while it was on trial".to_owned(),
-        None => {
-            let span = words::duration(rules.strike_seconds as f64);
-            format!("{} within {span}", words::count(count, "strike"))
-        }
-    };
     let ending = match until {
         Some(_) => format!("for {}", words::duration(rules.quarantine_seconds as f64)),
         None => format!("until a person releases it, as this is time {} in a row", record.rounds),
     };
     let reason = format!("{}{}", why[..1].to_uppercase(), &why[1..]);
-    record.quarantine = Some(Quarantine { since: now, until, by: "holdfast".to_owned(), reason });
+    record.quarantine =
+        Some(Quarantine { since: now, until, by: "holdfast".to_owned(), reason, diagnosis: None });
     format!("{node} is quarantined {ending}: {why}.")
 }
 

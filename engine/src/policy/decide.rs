@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// What a rule says that a failure needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Need {
     /// What is to be done.
     pub action: Action,
@@ -72,6 +72,17 @@ impl Need {
             refusals,
         }
     }
+}
+
+/// Whether the nodes of an attempt can be diagnosed before it is resubmitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Diagnosis {
+    /// Nobody asks for that, or no resubmission would follow: rules that diagnose are passed over.
+    NotAsked,
+    /// They can.
+    Possible,
+    /// They cannot, and why.
+    Impossible(Refusal),
 }
 
 /// How the budgets and the switches of a job stand.
@@ -148,6 +159,8 @@ pub enum Refusal {
     NoReplicaGone,
     /// A network link is down.
     LinkDown,
+    /// It ran on one node, which has no other to be compared with.
+    OneNode,
     /// Processes of the failed launch are still there.
     StillStopping {
         /// Replicas that have some.
@@ -201,6 +214,9 @@ impl Refusal {
             Self::NotStopped { replica } => format!("Not in place: {replica} did not stop in time."),
             Self::NoReplicaGone => "Every replica is still there.".to_owned(),
             Self::LinkDown => "Not in place: the network link is down.".to_owned(),
+            Self::OneNode => {
+                "Not diagnosed: it ran on one node, and there is no other to compare it with.".to_owned()
+            }
             Self::StillStopping { replicas } => {
                 format!("Waits until the processes of {} have stopped.", count(*replicas, "replica"))
             }
@@ -231,7 +247,8 @@ impl Refusal {
             | Self::ReplicaGone { .. }
             | Self::NotStopped { .. }
             | Self::NoReplicaGone
-            | Self::LinkDown => "It is resubmitted where the task restarts allow it.",
+            | Self::LinkDown
+            | Self::OneNode => "It is resubmitted where the task restarts allow it.",
             Self::StillStopping { .. } | Self::BackOff => "Nothing to do; it goes on by itself.",
         }
         .to_owned()

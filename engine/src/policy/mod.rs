@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-pub use decide::{May, Need, Refusal, Standing, may};
+pub use decide::{Diagnosis, May, Need, Refusal, Standing, may};
 
 use crate::{
     failure::{FailureType, Phase, Verdict},
@@ -91,6 +91,8 @@ pub struct Question<'a> {
     pub replica_gone: Option<Refusal>,
     /// The budgets.
     pub standing: Standing,
+    /// Whether the nodes can be diagnosed.
+    pub diagnosis: Diagnosis,
 }
 
 impl When {
@@ -103,8 +105,8 @@ impl When {
             && self.repeat.is_none_or(|wanted| wanted == question.repeat)
     }
 
-    /// The first condition that stands in the way of the action. An in-place restart needs its replicas and its budget
-    /// whether the rule says so or not.
+    /// The first condition that stands in the way of the action. An in-place restart needs its replicas and its budget, and a diagnosis
+    /// nodes that can be told apart, whether the rule says so or not.
     fn hindrance(&self, question: &Question<'_>, action: Action, budget: Budget) -> Option<Refusal> {
         let in_place = action == Action::RestartInPlace;
         let replica_gone = self.replica_gone.or(in_place.then_some(false));
@@ -119,7 +121,10 @@ impl When {
         if in_place_left.is_some_and(|wanted| wanted != (used.left() > 0)) {
             return Some(Refusal::in_place_used(budget, used.allowed));
         }
-        None
+        match &question.diagnosis {
+            Diagnosis::Impossible(why) if action == Action::Diagnose => Some(why.clone()),
+            _ => None,
+        }
     }
 }
 
@@ -153,7 +158,8 @@ impl Policy {
     pub fn needs(&self, question: &Question<'_>) -> Need {
         let mut refusals = Vec::new();
         for rule in &self.rules {
-            if !rule.when.concerns(question) {
+            let passed_over = rule.action == Action::Diagnose && question.diagnosis == Diagnosis::NotAsked;
+            if passed_over || !rule.when.concerns(question) {
                 continue;
             }
             match rule.when.hindrance(question, rule.action, question.standing.payer(rule.budget)) {

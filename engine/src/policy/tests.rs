@@ -47,6 +47,7 @@ fn ask(policy: &Policy, verdict: &Verdict, standing: Standing) -> Need {
         repeat: false,
         replica_gone: None,
         standing,
+        diagnosis: Diagnosis::NotAsked,
     })
 }
 
@@ -113,6 +114,37 @@ fn a_hang_pays_from_its_own_limit_only_while_hang_detection_is_on() {
     let need = ask(policy, &hang, standing);
     assert_eq!(need.action, Action::Resubmit);
     assert_eq!(need.refusals[0].text(), "Not in place: Maximum Restart Count for Communication Hang is 0.");
+}
+
+#[test]
+fn nodes_are_diagnosed_after_the_last_restart_in_place_where_that_is_asked_for() {
+    let hang = verdict(FailureType::CommHang, 1);
+    let used = Standing { hang_restarts: Some(Used { used: 1, allowed: 1 }), ..standing(3) };
+    for (name, rule, then) in [
+        ("exit_code_and_message", "comm-hang-bisect", "comm-hang-resubmit"),
+        ("on_any_failure", "any-hang-bisect", "any-resubmit"),
+    ] {
+        let policy = Policy::built_in(name).unwrap();
+        let ask = |diagnosis, standing, verdict: &Verdict| {
+            policy.needs(&Question {
+                verdict,
+                phase: Phase::Training,
+                step: None,
+                repeat: false,
+                replica_gone: None,
+                standing,
+                diagnosis,
+            })
+        };
+        let need = ask(Diagnosis::Possible, used, &hang);
+        assert_eq!((need.action, need.budget, need.rule.as_str()), (Action::Diagnose, Budget::None, rule));
+        assert_eq!(ask(Diagnosis::Possible, standing(3), &hang).action, Action::RestartInPlace);
+        assert_eq!(ask(Diagnosis::NotAsked, used, &hang).rule, then);
+        let need = ask(Diagnosis::Impossible(Refusal::OneNode), used, &hang);
+        assert_eq!((need.rule.as_str(), need.refusals.last()), (then, Some(&Refusal::OneNode)));
+        let other = verdict(FailureType::HwNode, 1);
+        assert_ne!(ask(Diagnosis::Possible, used, &other).action, Action::Diagnose);
+    }
 }
 
 #[test]

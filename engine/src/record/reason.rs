@@ -21,6 +21,8 @@ pub enum EventReason {
     RestartInPlace,
     /// It is answered by the next attempt.
     Resubmit,
+    /// It is answered by a diagnosis of the nodes, and then by the next attempt.
+    Diagnose,
     /// A rule stops the chain.
     FailFast,
     /// A budget is used up.
@@ -58,6 +60,7 @@ impl EventReason {
             Self::Incident => EventKind::Incident,
             Self::RestartInPlace
             | Self::Resubmit
+            | Self::Diagnose
             | Self::FailFast
             | Self::BudgetUsed
             | Self::AutoFailoverOff => EventKind::Decision,

@@ -112,10 +112,20 @@ pub struct Ledger {
     pub starting: f64,
     /// Steps made twice.
     pub redone: f64,
-    /// Diagnosing.
+    /// Diagnosing: what the runs of Bisect Diagnose for this job took.
     pub diagnosing: f64,
     /// Waiting, in plain seconds: it holds no accelerator.
     pub queued_seconds: f64,
     /// Kept of all time that held accelerators; none before any.
     pub ettr: Option<f64>,
+}
+
+impl Ledger {
+    /// The same with what diagnoses took, accelerator-seconds: time that held accelerators and kept nothing.
+    #[must_use]
+    pub fn with_diagnosing(self, taken: f64) -> Self {
+        let held = self.kept + self.stalled + self.starting + self.redone + taken;
+        let ettr = self.ettr.filter(|_| held > 0.0).map(|_| self.kept / held);
+        Self { diagnosing: taken, ettr, ..self }
+    }
 }

@@ -155,7 +155,7 @@ impl Service {
 fn about(job: &JobView, from: u32, events: usize, all_events: u64) -> Vec<String> {
     let mut about = vec![
         format!("What to keep of job {} ({}) for troubleshooting, made by Holdfast.", job.name, job.job_id),
-        "`chain.attempts` has the task ids, launches, incidents with their log lines, and each decision with its rule and reason. `job.spec` is what the job is made of.".to_owned(),
+        "`chain.attempts` has the task ids, launches, incidents with their log lines, and each decision with its rule and reason; `chain.diagnostics` the runs that tested its nodes. `job.spec` is what the job is made of.".to_owned(),
         "Failure types are derived from logs and messages; not a confirmed root cause.".to_owned(),
         "Values of environment variables, and whatever else looks confidential, are replaced by ***. Look through it before you pass it on.".to_owned(),
     ];

@@ -37,6 +37,7 @@ impl Service {
             attempts::page(&mut conn, id, page.from.unwrap_or(1).max(1), limit).await.map_err(failed)?;
         let attempts = with_details(&mut conn, id, records).await.map_err(failed)?;
         let diagnostics = self.diagnoses_of(&mut conn, Some(id)).await.map_err(failed)?;
+        let taken = diagnostics.iter().map(|run| run.accelerator_seconds).sum();
         let blaming = incidents::that_avoid(&mut conn, id).await.map_err(failed)?;
         Ok(ChainView {
             job_id: id.clone(),
@@ -51,7 +52,7 @@ impl Service {
             why_not: summary.why_not,
             excluded: excluded(chain.own_avoided(), &blaming, &diagnostics),
             diagnostics,
-            ledger: summary.ledger,
+            ledger: summary.ledger.with_diagnosing(taken),
             now,
         })
     }
@@ -155,6 +156,7 @@ mod tests {
                 next_at: None,
                 next_task_id: None,
             },
+            diagnosed: None,
             clock: Clock { noticed_at: Time(0), submitted_at: None, resources_at: None, first_step_at: None },
             cost: Cost::default(),
             right: None,
@@ -169,6 +171,8 @@ mod tests {
             job_name: "demo".to_owned(),
             task_id: None,
             by: "ann".to_owned(),
+            rule: None,
+            held: Vec::new(),
             cluster: "local".to_owned(),
             nodes: Vec::new(),
             started_at: Time(0),

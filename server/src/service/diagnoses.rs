@@ -173,7 +173,7 @@ impl Service {
     }
 
     fn view(&self, kept: &Kept, job_name: String) -> DiagnosisView {
-        let Diagnosis { run_id, job_id, task_id, by, cluster, run, .. } = &kept.diagnosis;
+        let Diagnosis { run_id, job_id, task_id, by, rule, cluster, held, run, .. } = &kept.diagnosis;
         let finding = run.finding();
         DiagnosisView {
             run_id: run_id.clone(),
@@ -182,6 +182,8 @@ impl Service {
             job_name,
             task_id: task_id.clone(),
             by: by.clone(),
+            rule: rule.clone(),
+            held: held.clone(),
             cluster: cluster.clone(),
             nodes: run.setup().nodes.iter().cloned().collect(),
             started_at: run.started_at(),
@@ -317,6 +319,8 @@ impl Service {
             job_id: id.clone(),
             task_id,
             by: String::new(),
+            rule: None,
+            held: Vec::new(),
             cluster: spec.cluster.clone(),
             command,
             // A command of one's own runs where the job does; the built-in one needs nothing of it.

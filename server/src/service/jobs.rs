@@ -43,6 +43,8 @@ impl Service {
         let mut summary = chain.summary(now);
         // Runs are counted where they are kept; a chain knows nothing of them.
         summary.budgets.diagnostics.used = diagnoses::count_of(&mut conn, id).await.map_err(failed)?;
+        let runs = self.diagnoses_of(&mut conn, Some(id)).await.map_err(failed)?;
+        summary.ledger = summary.ledger.with_diagnosing(runs.iter().map(|run| run.accelerator_seconds).sum());
         let mut state_of = async |number| -> Result<State, AppError> {
             let found = attempts::page(&mut conn, id, number, 1).await.map_err(failed)?;
             let attempt = found.into_iter().next();

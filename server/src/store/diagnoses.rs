@@ -4,6 +4,7 @@ use engine::{
     bisect::Run,
     ids::{JobId, TaskId},
     job::PodOptions,
+    nodes::standing::Held,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{AnyConnection, Row, any::AnyRow};
@@ -22,8 +23,11 @@ pub struct Diagnosis {
     pub job_id: JobId,
     /// The attempt whose nodes it tests.
     pub task_id: Option<TaskId>,
-    /// Who began it.
+    /// Who began it: a person's name, or `policy`.
     pub by: String,
+    /// The rule of the policy that asked for it; none: a person did.
+    #[serde(default)]
+    pub rule: Option<String>,
     /// The cluster.
     pub cluster: String,
     /// The command that each node runs.
@@ -38,6 +42,9 @@ pub struct Diagnosis {
     /// What its pods are made of, where there are pods.
     #[serde(default, skip_serializing_if = "PodOptions::is_default")]
     pub pods: PodOptions,
+    /// What became of the nodes that it confirmed.
+    #[serde(default)]
+    pub held: Vec<Held>,
     /// The run.
     pub run: Run,
 }
@@ -180,6 +187,23 @@ pub async fn live(conn: &mut AnyConnection, limit: u32) -> Result<Vec<Kept>, Sto
     .await
     .doing("reading live diagnoses")?;
     rows.iter().map(to_kept).collect()
+}
+
+/// Jobs that may wait for a diagnosis, at most `limit`; their chains say whether they do.
+///
+/// # Errors
+/// The database failed.
+pub async fn waiting(conn: &mut AnyConnection, limit: u32) -> Result<Vec<JobId>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT job_id FROM job WHERE state = 'recovering' AND diagnosis IS NULL AND summary LIKE $1 ORDER BY job_id LIMIT $2",
+    )
+    // Quotes in a text are escaped, so nothing else in a summary reads like that.
+    .bind("%\"substate\":\"diagnosing\"%")
+    .bind(i64::from(limit))
+    .fetch_all(conn)
+    .await
+    .doing("reading jobs that wait for a diagnosis")?;
+    rows.iter().map(|row| from_word("job id", get(row, "job_id")?)).collect()
 }
 
 /// Marks a job as a group of a run, in the transaction that makes it.

@@ -104,6 +104,8 @@ async fn a_node_that_only_a_diagnosis_holds_is_shown_with_its_reason_and_release
         job_id: job.clone(),
         task_id: None,
         by: "ann".to_owned(),
+        rule: None,
+        held: Vec::new(),
         cluster: "local".to_owned(),
         command: vec!["true".to_owned()],
         env: [].into(),
@@ -116,7 +118,12 @@ async fn a_node_that_only_a_diagnosis_holds_is_shown_with_its_reason_and_release
     assert_eq!(diagnoses::create(&mut tx, &diagnosis).await.unwrap(), Some(1));
     store::commit(tx).await.unwrap();
     let suspects = vec![node.clone()];
-    step(&server, &job, Request::Diagnosed { run_id: "d1".to_owned(), text: String::new(), suspects }).await;
+    step(
+        &server,
+        &job,
+        Request::Diagnosed { run_id: "d1".to_owned(), text: String::new(), suspects, task_id: None },
+    )
+    .await;
 
     let held = server.get("/api/v1/nodes/node-3").await.json();
     assert_eq!((&held["state"], &held["avoided_by"][0]["job_id"]), (&json!("suspected"), &json!(id)));

@@ -4,6 +4,7 @@ use engine::{
     bisect::{self, Alone, Input, Setup},
     ids::{NodeName, TaskId},
     job::PodOptions,
+    record::{State, Substate},
 };
 use server::store::{
     Write, commit,
@@ -25,6 +26,8 @@ fn diagnosis(run_id: &str, n: u32) -> Diagnosis {
         job_id: job_id(n),
         task_id: None,
         by: "ann".to_owned(),
+        rule: None,
+        held: Vec::new(),
         cluster: "local".to_owned(),
         command: vec!["true".to_owned()],
         env: [].into(),
@@ -33,6 +36,28 @@ fn diagnosis(run_id: &str, n: u32) -> Diagnosis {
         pods: PodOptions::default(),
         run: bisect::start(setup, at(u64::from(n))).run,
     }
+}
+
+#[tokio::test]
+async fn jobs_that_may_wait_for_a_diagnosis_are_found_and_their_names_do_not_look_like_it() {
+    on_each_database(async |store| {
+        let mut tx = store.write().await.unwrap();
+        for (n, state, substate, tail) in [
+            (1, State::Recovering, Substate::Diagnosing, "diagnosing 2 nodes"),
+            (2, State::Recovering, Substate::BackOff, r#""substate":"diagnosing""#),
+            (3, State::Stopped, Substate::Diagnosing, ""),
+            (4, State::Recovering, Substate::Diagnosing, ""),
+        ] {
+            let sample = Sample::new(n).state(state).substate(substate, tail);
+            steps::create(&mut tx, sample.origin(), sample.kept()).await.unwrap();
+        }
+        diagnoses::mark(&mut tx, &job_id(4), "d1").await.unwrap();
+        commit(tx).await.unwrap();
+        let mut conn = store.read().await.unwrap();
+        assert_eq!(diagnoses::waiting(&mut conn, 10).await.unwrap(), [job_id(1)]);
+        assert_eq!(diagnoses::waiting(&mut conn, 0).await.unwrap(), []);
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use engine::{
     record::{
         Action, AttemptCause, AttemptRecord, Budget, Budgets, Clock, Cost, DecisionRecord, Diagnostics,
         EventKind, EventReason, EventRecord, IncidentRecord, LaunchCause, LaunchRecord, Ledger, PointsRecord,
-        Proof, ProofVerdict, Record, StacksRecord, State, StrikeRecord, Summary, Used,
+        Proof, ProofVerdict, Record, StacksRecord, State, StrikeRecord, Substate, Summary, Used,
     },
     sync::{Point, RankStack},
     time::Time,
@@ -97,6 +97,12 @@ impl Sample {
         self
     }
 
+    pub fn substate(mut self, substate: Substate, tail: &str) -> Self {
+        self.head.summary.substate = Some(substate);
+        self.head.summary.tail = tail.to_owned();
+        self
+    }
+
     pub fn restarts(mut self, used: u32) -> Self {
         self.head.summary.budgets.task_restarts.used = used;
         self
@@ -120,7 +126,8 @@ impl Sample {
     /// The job keeps off these from its next attempt on, as a diagnosis found.
     pub fn suspects(mut self, nodes: &[&NodeName]) -> Self {
         let suspects = nodes.iter().map(|node| (*node).clone()).collect();
-        let request = Request::Diagnosed { run_id: "d1".to_owned(), text: String::new(), suspects };
+        let request =
+            Request::Diagnosed { run_id: "d1".to_owned(), text: String::new(), suspects, task_id: None };
         let input = Input::Request { request, by: "holdfast".to_owned() };
         self.chain = advance(&self.chain, &input, self.now).chain;
         self
@@ -250,6 +257,7 @@ pub fn incident(task: &TaskId, number: u32) -> IncidentRecord {
             next_at: None,
             next_task_id: None,
         },
+        diagnosed: None,
         clock: Clock { noticed_at: at(3), submitted_at: None, resources_at: None, first_step_at: None },
         cost: Cost::default(),
         right: None,

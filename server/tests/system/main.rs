@@ -14,6 +14,7 @@ mod ddp;
 mod diagnose;
 mod hangs;
 mod nodes;
+mod policy;
 mod recovery;
 mod saving;
 mod stopping;

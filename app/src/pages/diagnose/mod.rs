@@ -17,6 +17,7 @@ use crate::{
         badge::{Badge, Tone},
         button::Look,
         confirm::Confirm,
+        diagnosis_row::{by_words, held_words},
         failed::FailedPage,
         icon::{Icon, Mark},
         live_mark::LiveMark,
@@ -81,13 +82,14 @@ fn List(runs: Vec<DiagnosisView>, now: Time) -> impl IntoView {
     let rows = runs.into_iter().map(move |run| {
         let (tone, mark, text) = of_verdict(run.verdict);
         let nodes = format::plural(run.nodes.len() as u64, "node", "nodes");
+        let by = by_words(&run);
         view! {
             <tr>
                 <th scope="row" class=CELL><a href=paths::diagnosis(&run.run_id)>{format!("Bisect #{}", run.number)}</a></th>
                 <td class=CELL><Badge tone mark text/></td>
                 <td class=CELL><a href=paths::job(&run.job_id)>{run.job_name}</a> ", " {nodes}</td>
                 <td class=CELL>{run.text.unwrap_or_else(|| "not known yet".to_owned())}</td>
-                <td class=format!("{CELL} whitespace-nowrap")><Ago at=run.started_at now/> ", by " {run.by}</td>
+                <td class=format!("{CELL} whitespace-nowrap")><Ago at=run.started_at now/> ", " {by}</td>
             </tr>
         }
     });
@@ -97,7 +99,7 @@ fn List(runs: Vec<DiagnosisView>, now: Time) -> impl IntoView {
             <LiveMark now/>
         </div>
         <p class="mt-1 text-ink-2">
-            "Bisect Diagnose runs a test on halves of the nodes until the faulty ones are found. It is begun on the page of a job that has ended."
+            "Bisect Diagnose runs a test on halves of the nodes until the faulty ones are found. It is begun on the page of a job that has ended, or by a job's policy before it is resubmitted after a hang."
         </p>
         <div class="mt-5">
             <Panel>
@@ -162,7 +164,16 @@ fn Loaded(run: DiagnosisDetail) -> impl IntoView {
     };
     let follows = match view.verdict {
         None => ("Not known yet", "nothing is marked before the checks are done"),
-        Some(Verdict::Suspects) => ("Kept off", "by the next attempts of this job; other jobs may use them"),
+        Some(Verdict::Suspects) => match view.held.iter().filter(|held| held.quarantined).count() {
+            0 => ("Kept off", "by the next attempts of this job; other jobs may use them"),
+            all if all == view.held.len() => {
+                ("Quarantined", "kept out for every job, until that ends or a person releases them")
+            }
+            _ => (
+                "Quarantined in part",
+                "the cap lets no more be kept out for every job; this job keeps off all",
+            ),
+        },
         Some(_) => ("Nothing", "no node is marked"),
     };
     let gpu = format::gpu_time(view.accelerator_seconds);
@@ -177,6 +188,8 @@ fn Loaded(run: DiagnosisDetail) -> impl IntoView {
         "at most {most} of nodes' slots, said before it began; {} only where nodes fail together or a test is lost",
         format::plural(view.plan.extra_rounds.into(), "more round", "more rounds")
     );
+    let held = held_words(&view).map(|text| view! { <p class="mt-1 text-xs text-ink-3">{text}</p> });
+    let by = by_words(&view);
     let nodes = view.nodes.clone();
     let rows = rounds.iter().cloned().map(|round| view! { <RoundRow round/> }).collect_view();
     view! {
@@ -202,12 +215,12 @@ fn Loaded(run: DiagnosisDetail) -> impl IntoView {
         <p class="text-ink-2">
             "for " <a href=paths::job(&view.job_id)>{view.job_name.clone()}</a>
             ", " {format::plural(view.nodes.len() as u64, "node", "nodes")} " of cluster " {view.cluster.clone()}
-            ", by " {view.by.clone()} ", begun " <ClockTime at=view.started_at/>
+            ", " {by} ", begun " <ClockTime at=view.started_at/>
             {ended.map(|at| view! { ", ended " <ClockTime at/> })}
         </p>
         <Answers>
             <Answer question="Result" answer=suspects>{result}</Answer>
-            <Answer question="What follows" answer=follows.0>{follows.1}</Answer>
+            <Answer question="What follows" answer=follows.0>{follows.1} {held}</Answer>
             <Answer question="Plan" answer=plan_words(&view.plan)>{extra}</Answer>
             <Answer question="Cost" answer=gpu>"as diagnosis: no task or in-place restart used"</Answer>
         </Answers>
@@ -433,6 +446,8 @@ mod tests {
                 job_name: "pretrain".to_owned(),
                 task_id: None,
                 by: "ann".to_owned(),
+                rule: None,
+                held: Vec::new(),
                 cluster: "local".to_owned(),
                 nodes: setup.nodes.iter().cloned().collect(),
                 started_at: Time(0),

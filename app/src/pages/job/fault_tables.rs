@@ -241,11 +241,12 @@ pub fn Settings(
     let hang = &ft.hang_detection;
     let hang = if job.summary.mode == Mode::Full {
         format!(
-            "every {} s, stalled after {} s, from {} after each launch; in-place restarts {}",
+            "every {} s, stalled after {} s, from {} after each launch; in-place restarts {}{}",
             hang.interval_seconds,
             hang.window_seconds,
             format::duration(f64::from(hang.start_after_seconds)),
-            hang.max_in_place_restarts
+            hang.max_in_place_restarts,
+            if hang.diagnose { "; nodes are diagnosed before a resubmission" } else { "" }
         )
     } else {
         "off".to_owned()

@@ -165,6 +165,7 @@ fn options(job: &JobView, defaults: Option<&FaultTolerance>) -> Vec<Setting> {
         seconds("Hang Determination Duration", |ft| ft.hang_detection.window_seconds),
         seconds("Detection starts after", |ft| ft.hang_detection.start_after_seconds),
         count("Maximum Restart Count for Communication Hang", |ft| ft.hang_detection.max_in_place_restarts),
+        switch("Diagnose the nodes before a resubmission after a hang", |ft| ft.hang_detection.diagnose),
         switch("Exit ckpt Notification", |ft| ft.exit_checkpoint.enabled),
         count("Program Listening Port", |ft| ft.exit_checkpoint.port.into()),
         seconds("Maximum wait for the save", |ft| ft.exit_checkpoint.max_wait_seconds),

@@ -52,6 +52,12 @@ pub fn Advanced(form: FormState) -> impl IntoView {
                         <Seconds form field=name::WINDOW says="at least the interval"/>
                         <Text form field=name::HANG_RESTARTS numeric=true hint=|| format!("{}; counted apart, in each attempt; 0: straight to resubmission", allowed(name::HANG_RESTARTS))/>
                         <Seconds form field=name::START_AFTER says="each launch starts this clock anew"/>
+                        <div class="col-span-full grid gap-1">
+                            <Tick form field=name::DIAGNOSE/>
+                            <p class="text-xs text-ink-3">
+                                "Bisect Diagnose finds the nodes that fail a test before the next attempt begins elsewhere; not charged. Needs two nodes."
+                            </p>
+                        </div>
                         <div class="col-span-full grid gap-2">
                             {move || form.spec().map(|spec| hang_note(&spec.fault_tolerance.hang_detection)).map(|note| view! { <Says>{note}</Says> })}
                             {move || form.spec().and_then(|spec| quiet_note(&spec.fault_tolerance.hang_detection, form.longest_quiet)).map(|note| view! { <Says>{note}</Says> })}

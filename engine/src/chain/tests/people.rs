@@ -187,6 +187,7 @@ fn suspects_of_a_diagnosis_are_kept_off_from_the_next_attempt_on_and_the_history
         run_id: "d1".to_owned(),
         text: "n2 suspected.".to_owned(),
         suspects: vec![node(2)],
+        task_id: None,
     });
     let told: Vec<_> = world.events().iter().map(|event| event.text.clone()).collect();
     assert!(told.iter().any(|text| text == "Diagnosis d1 is over. n2 suspected."), "{told:?}");

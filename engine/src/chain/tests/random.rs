@@ -45,6 +45,8 @@ fn random_spec(dice: &mut Dice) -> JobSpec {
     hang.interval_seconds = 1 + dice.roll(10) as u32;
     hang.window_seconds = hang.interval_seconds + dice.roll(20) as u32;
     hang.start_after_seconds = dice.roll(3) as u32 * 10;
+    hang.max_in_place_restarts = dice.roll(2) as u32;
+    hang.diagnose = dice.chance(50);
     if dice.chance(30) {
         spec.fault_tolerance.policy.policy_type = "on_any_failure".to_owned();
     }
@@ -189,10 +191,21 @@ fn random_input(dice: &mut Dice, world: &World, sequence: &mut u64) -> Input {
         0..=3 => Input::Tick,
         4 => {
             let force = dice.chance(30);
-            let request = match dice.roll(12) {
+            let request = match dice.roll(16) {
                 0 | 1 => Request::Stop { force },
                 2 => Request::Delete { force },
                 3..=9 => Request::Resubmit,
+                10 => Request::Undiagnosed { task_id: world.task(), why: "nobody knows it.".to_owned() },
+                11..=13 => Request::Diagnosed {
+                    run_id: "d1".to_owned(),
+                    text: "It is over.".to_owned(),
+                    suspects: if dice.chance(50) {
+                        vec![node(1 + dice.roll(3) as usize)]
+                    } else {
+                        Vec::new()
+                    },
+                    task_id: dice.chance(80).then(|| world.task()),
+                },
                 _ => Request::Acknowledge,
             };
             Input::Request { request, by: "user-1".to_owned() }

@@ -119,6 +119,25 @@ fn inconsistent_switches_are_refused_and_never_corrected() {
 }
 
 #[test]
+fn nodes_are_diagnosed_where_a_job_asks_for_it_and_a_site_may_want_it_by_itself() {
+    for (asked, by_itself, want) in [
+        ("", false, false),
+        ("", true, true),
+        (r#","diagnose":false"#, true, false),
+        (r#","diagnose":true"#, false, true),
+    ] {
+        let mut site = site();
+        site.defaults.hang_detection.diagnose = by_itself;
+        let body = format!(
+            r#"{{"name":"a","command":["true"],"accelerators_per_replica":1,"fault_tolerance":{{
+            "auto_failover":true,"policy":{{"enabled":true}},"hang_detection":{{"enabled":true{asked}}}}}}}"#
+        );
+        let spec = draft(&body).validate(&site).unwrap();
+        assert_eq!(spec.fault_tolerance.hang_detection.diagnose, want, "{asked} {by_itself}");
+    }
+}
+
+#[test]
 fn a_rayjob_takes_basic_mode_only() {
     let body = r#"{"name":"a","kind":"rayjob","cluster":"k8s","image":"ray","command":["true"],"accelerators_per_replica":1,"fault_tolerance":{
         "auto_failover":true,"policy":{"enabled":true},"hang_detection":{"enabled":true},"exit_checkpoint":{"enabled":true}}}"#;

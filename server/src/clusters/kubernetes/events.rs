@@ -113,6 +113,7 @@ fn said(reason: EventReason) -> (&'static str, bool) {
         EventReason::RestartInPlace => ("RestartInPlace", false),
         EventReason::Resubmit => ("Resubmit", false),
         EventReason::FailFast => ("FailFast", true),
+        EventReason::Diagnose => ("Diagnose", true),
         EventReason::BudgetUsed => ("BudgetUsed", true),
         EventReason::AutoFailoverOff => ("AutoFailoverOff", true),
         EventReason::Preempted => ("Preempted", true),

@@ -137,6 +137,7 @@ pub fn attempt(number: u32, state: State, result: Option<AttemptResult>) -> Atte
             hang_restarts: 0,
             queue: None,
             exit_checkpoint: None,
+            exit_test: None,
         },
         launches: Vec::new(),
         incidents: Vec::new(),

@@ -9,6 +9,7 @@ pub mod checks;
 pub mod class;
 pub mod confirm;
 pub mod exit_save;
+pub mod exit_test;
 pub mod failed;
 pub mod field;
 pub mod frame;

@@ -9,6 +9,7 @@ mod chain;
 mod clusters;
 mod console;
 mod diagnoses;
+pub mod exit_tests;
 mod events;
 mod jobs;
 mod logs;

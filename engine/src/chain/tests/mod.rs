@@ -1,6 +1,7 @@
 //! Scenarios of scenarios.md, by their numbers, and random histories.
 
 mod checks;
+mod exit_test;
 mod hangs;
 mod late;
 mod people;

@@ -97,15 +97,21 @@ impl Testing {
 
     /// Waits for what comes next; for ever once it is over.
     pub async fn news(&mut self) -> TestNews {
-        let Some(teller) = &mut self.teller else { return std::future::pending().await };
         let broken = |why| Answer::of(SaveOutcome::NoAnswer, format!("the notification broke off: {why}"));
-        let Some(note) = &mut self.note else {
-            return TestNews::Answer(teller.await.unwrap_or_else(broken));
-        };
-        tokio::select! {
-            biased;
-            Ok(()) = note => TestNews::Received,
-            answer = teller => TestNews::Answer(answer.unwrap_or_else(broken)),
+        loop {
+            let Some(teller) = &mut self.teller else { return std::future::pending().await };
+            let Some(note) = &mut self.note else {
+                return TestNews::Answer(teller.await.unwrap_or_else(broken));
+            };
+            let is_noted = tokio::select! {
+                biased;
+                noted = note => noted.is_ok(),
+                answer = teller => return TestNews::Answer(answer.unwrap_or_else(broken)),
+            };
+            self.note = None;
+            if is_noted {
+                return TestNews::Received;
+            }
         }
     }
 
@@ -113,7 +119,6 @@ impl Testing {
     pub fn take(&mut self, news: TestNews, state: &State) {
         match news {
             TestNews::Received => {
-                self.note = None;
                 self.received_millis = Some(self.millis());
                 let saving = Answer { outcome: SaveOutcome::Saving, step: None, path: None, message: None };
                 self.report(saving, state);

@@ -44,9 +44,7 @@ fn tests(server: &Server) -> Vec<ExitTestReport> {
 async fn end(server: &Server, number: u32) -> ExitTestReport {
     server
         .report(0, "the end of a test", |body| match body {
-            ReportBody::ExitTest { test }
-                if test.number == number && test.outcome != SaveOutcome::Saving =>
-            {
+            ReportBody::ExitTest { test } if test.number == number && test.outcome != SaveOutcome::Saving => {
                 Some(test.clone())
             }
             _ => None,
@@ -153,7 +151,11 @@ fn a_real_end_wins_and_the_program_is_told_anew() {
         assert_eq!((save.outcome, save.reason), (SaveOutcome::Saved, reason));
         server.want(Desired::Exit);
         assert_eq!(agent.exit().await, 143);
-        assert!(tests(&server).iter().all(|test| test.outcome == SaveOutcome::Saving), "{:?}", tests(&server));
+        assert!(
+            tests(&server).iter().all(|test| test.outcome == SaveOutcome::Saving),
+            "{:?}",
+            tests(&server)
+        );
         assert_eq!(agent.log(0).iter().filter(|line| *line == "told to save").count(), 2);
     });
 }

@@ -22,11 +22,19 @@ pub fn section(job: &JobView, chain: &ChainView) -> Option<AnyView> {
     if !settings.enabled {
         return None;
     }
-    let newest = chain.attempts.iter().rev().find_map(|view| Some((view.attempt.number, view.attempt.exit_test.clone()?)));
-    let wait = format!("It has at most {} s for that, and training may stand still meanwhile.", settings.max_wait_seconds);
-    let now = job.now;
+    let newest = chain
+        .attempts
+        .iter()
+        .rev()
+        .find_map(|view| Some((view.attempt.number, view.attempt.exit_test.clone()?)));
+    let wait = format!(
+        "It has at most {} s for that, and training may stand still meanwhile.",
+        settings.max_wait_seconds
+    );
+    let (now, total) = (job.now, job.summary.attempts_total);
+    let (action, refusal) = (paths::test_exit(&job.job_id), job.may.test_exit.clone());
     let result = match newest {
-        Some((number, test)) => view! { <Shown test=*test number total=job.summary.attempts_total now /> }.into_any(),
+        Some((number, test)) => view! { <Shown test=*test number total now /> }.into_any(),
         None => view! { <p class="text-ink-2">"Not tested yet: whether the program answers and saves in time shows at its first end."</p> }.into_any(),
     };
     Some(
@@ -37,8 +45,8 @@ pub fn section(job: &JobView, chain: &ChainView) -> Option<AnyView> {
                         <Confirm
                             verb="Test"
                             title="Test the exit notification now?"
-                            action=paths::test_exit(&job.job_id)
-                            refusal=job.may.test_exit.clone()
+                            action
+                            refusal
                         >
                             <p>"The program is really told to save, in every replica, in the same words as before a stop."</p>
                             <p>{wait}</p>
@@ -166,7 +174,10 @@ mod tests {
             text: "The test failed. worker-0: wrong answer: <b>".to_owned(),
             warnings: vec!["The save took 40 s".to_owned()],
             replicas_total: 130,
-            replicas: vec![one(1, SaveOutcome::WrongAnswer, Some("answers 500 <b>")), one(0, SaveOutcome::Saved, None)],
+            replicas: vec![
+                one(1, SaveOutcome::WrongAnswer, Some("answers 500 <b>")),
+                one(0, SaveOutcome::Saved, None),
+            ],
         }
     }
 
@@ -187,7 +198,16 @@ mod tests {
                 last.attempt.exit_test = Some(Box::new(tested()));
             }
         });
-        for want in ["Failed", "user-1", "wrong answer", "answers 500 &lt;b&gt;", "1,200", "4.2 s", "The save took 40 s", "128 more that saved"] {
+        for want in [
+            "Failed",
+            "user-1",
+            "wrong answer",
+            "answers 500 &lt;b&gt;",
+            "1,200",
+            "4.2 s",
+            "The save took 40 s",
+            "128 more that saved",
+        ] {
             assert!(html.contains(want), "{want}: {html}");
         }
         assert!(!html.contains("<b>"), "{html}");

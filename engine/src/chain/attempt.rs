@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{EndReason, checks::Checks, exit_test::ExitTest, incident::Gathering, saving::Saving, standstill::Standstill};
+use super::{
+    EndReason, checks::Checks, exit_test::ExitTest, incident::Gathering, saving::Saving,
+    standstill::Standstill,
+};
 use crate::{
     failure::{Exit, FailureType, Phase},
     ids::{JobId, NodeName, ReplicaName, TaskId},

@@ -179,14 +179,8 @@ impl Turn {
         let deadline_at = now.plus_seconds(wait.into());
         let attempt = &mut self.chain.attempt;
         let number = attempt.exit_test.as_ref().map_or(0, |test| test.number).saturating_add(1);
-        let empty = Said {
-            received_at: None,
-            outcome: None,
-            step: None,
-            path: None,
-            message: None,
-            millis: None,
-        };
+        let empty =
+            Said { received_at: None, outcome: None, step: None, path: None, message: None, millis: None };
         let asked = (0..attempt.starting().len()).filter(|index| may_save(attempt, *index));
         let said: BTreeMap<u32, Said> = asked.map(|index| (index as u32, empty.clone())).collect();
         attempt.exit_test = Some(Box::new(ExitTest {
@@ -243,7 +237,9 @@ impl Turn {
             Stage::Running | Stage::Failing(_) => None,
             Stage::Saving(_) => Some("a real end came first, and the program is told anew"),
             Stage::Over(State::Succeeded) => Some("the program finished its work first"),
-            Stage::Queued | Stage::Starting | Stage::Stopping | Stage::Over(_) => Some("the launch ended first"),
+            Stage::Queued | Stage::Starting | Stage::Stopping | Stage::Over(_) => {
+                Some("the launch ended first")
+            }
         };
         let waits = |index: usize| {
             let has_begun = test.said.get(&(index as u32)).is_some_and(|said| said.outcome.is_some());
@@ -289,7 +285,8 @@ impl Turn {
         let text = test.text.clone();
         let save = test.said.values().filter(|said| said.outcome == Some(SaveOutcome::Saved));
         let newest = save.min_by_key(|said| said.step.unwrap_or(u64::MAX));
-        let newest = newest.filter(|_| saved && cut_short.is_none()).map(|said| (said.step, said.path.clone()));
+        let newest =
+            newest.filter(|_| saved && cut_short.is_none()).map(|said| (said.step, said.path.clone()));
         self.chain.attempt.exit_test = Some(test);
         self.touch_attempt();
         self.tell(EventReason::ExitTested, "holdfast", &text);
@@ -368,7 +365,10 @@ fn warnings(test: &ExitTest) -> Vec<String> {
         ));
     }
     if test.said.values().any(|said| said.outcome == Some(SaveOutcome::Saved) && said.step.is_none()) {
-        all.push("The step that was saved was not named, so the next launch cannot be checked against it.".to_owned());
+        all.push(
+            "The step that was saved was not named, so the next launch cannot be checked against it."
+                .to_owned(),
+        );
     }
     all
 }

@@ -286,6 +286,9 @@ impl Turn {
                 format!("{} ended: {exit}. The launch is stopped everywhere.", name(*replica))
             }
             Some(Sign::Fact { replica, reason }) => format!("{}: {}.", name(*replica), judge::words(reason)),
+            Some(Sign::Ended { replica }) if self.ends_by_test(self.now) => {
+                format!("The processes of {} ended after a test had told them to save.", name(*replica))
+            }
             Some(Sign::Ended { replica }) => {
                 format!("The processes of {} were ended from outside.", name(*replica))
             }

@@ -66,7 +66,9 @@ impl EventReason {
             | Self::BudgetUsed
             | Self::AutoFailoverOff => EventKind::Decision,
             Self::Killed | Self::NotSaved => EventKind::Warning,
-            Self::StartedFresh | Self::Resumed | Self::NotResumed | Self::Saved | Self::ExitTested => EventKind::Progress,
+            Self::StartedFresh | Self::Resumed | Self::NotResumed | Self::Saved | Self::ExitTested => {
+                EventKind::Progress
+            }
             Self::StopRequested | Self::DeleteRequested | Self::ExitTestAsked => EventKind::Person,
         }
     }

@@ -165,7 +165,12 @@ impl Service {
     }
 
     /// Keeps a request, then waits a moment for the driver to take it.
-    pub(super) async fn request(&self, caller: &Caller, id: &JobId, request: Request) -> Result<(), AppError> {
+    pub(super) async fn request(
+        &self,
+        caller: &Caller,
+        id: &JobId,
+        request: Request,
+    ) -> Result<(), AppError> {
         let mut changes = self.driver.changes();
         let request_id = clock::new_id().map_err(|why| internal(&why.into()))?;
         let mut tx = self.store.write().await.map_err(failed)?;

@@ -68,12 +68,13 @@ pub async fn newest_exit_test(
     conn: &mut AnyConnection,
     job_id: &JobId,
 ) -> Result<Option<(TaskId, ExitTestRecord)>, StoreError> {
-    let rows = sqlx::query("SELECT task_id, doc FROM attempt WHERE job_id = $1 ORDER BY number DESC LIMIT $2")
-        .bind(job_id.as_str().to_owned())
-        .bind(TESTED_ATTEMPTS)
-        .fetch_all(conn)
-        .await
-        .doing("reading the newest attempts")?;
+    let rows =
+        sqlx::query("SELECT task_id, doc FROM attempt WHERE job_id = $1 ORDER BY number DESC LIMIT $2")
+            .bind(job_id.as_str().to_owned())
+            .bind(TESTED_ATTEMPTS)
+            .fetch_all(conn)
+            .await
+            .doing("reading the newest attempts")?;
     for row in &rows {
         let attempt: AttemptRecord = from_doc("attempt", get::<&str>(row, "task_id")?, get(row, "doc")?)?;
         if let Some(test) = attempt.exit_test {

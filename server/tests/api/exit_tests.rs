@@ -10,7 +10,8 @@ use server::store::{self, attempts};
 
 use crate::support::Server;
 
-const SAVER: &str = r#"{"name":"a","command":["true"],"fault_tolerance":{"exit_checkpoint":{"enabled":true}}}"#;
+const SAVER: &str =
+    r#"{"name":"a","command":["true"],"fault_tolerance":{"exit_checkpoint":{"enabled":true}}}"#;
 
 #[tokio::test]
 async fn a_test_is_refused_with_the_reason_and_changes_nothing() {

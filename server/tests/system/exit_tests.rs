@@ -74,13 +74,17 @@ async fn every_behaviour_is_named_and_the_job_goes_on_uncharged() {
     for ((behaviour, _, verdict, outcome, words, ends), job) in MATRIX.iter().zip(&jobs) {
         let test = world.tested(job).await;
         let one = &test["replicas"][0];
-        assert_eq!((&test["verdict"], &one["outcome"]), (&json!(verdict), &json!(outcome)), "{behaviour}: {test:#}");
+        assert_eq!(
+            (&test["verdict"], &one["outcome"]),
+            (&json!(verdict), &json!(outcome)),
+            "{behaviour}: {test:#}"
+        );
         assert!(one["message"].as_str().unwrap_or_default().contains(words), "{behaviour}: {test:#}");
         if *ends {
             let again = |chain: &Value| {
-                launches(&attempts(chain)[0]).last().is_some_and(|launch| {
-                    launch["cause"] == "exit_test" && launch["started_at"].is_string()
-                })
+                launches(&attempts(chain)[0])
+                    .last()
+                    .is_some_and(|launch| launch["cause"] == "exit_test" && launch["started_at"].is_string())
             };
             let chain = world.until(job, "started again", again).await;
             let decision = &attempts(&chain)[0]["incidents"][0]["decision"];
@@ -116,7 +120,10 @@ async fn a_test_survives_a_restart_of_the_server_and_a_real_stop_ends_it() {
     let (_, view) = world.get(&format!("/api/v1/jobs/{job}/test-exit")).await;
     assert_eq!(view["test"]["verdict"], "running", "{view:#}");
     let (status, problem) = world.post(&format!("/api/v1/jobs/{job}/test-exit"), &json!({})).await;
-    assert_eq!((status, problem["detail"].as_str()), (409, Some("local tests it already; one test at a time.")));
+    assert_eq!(
+        (status, problem["detail"].as_str()),
+        (409, Some("local tests it already; one test at a time."))
+    );
     let (status, _) = world.post(&format!("/api/v1/jobs/{job}/stop"), &json!({})).await;
     assert_eq!(status, 202);
     let chain = world.until_state(&job, "saving").await;

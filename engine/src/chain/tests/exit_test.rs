@@ -73,9 +73,17 @@ fn all_replicas_are_told_while_they_run_and_the_answers_are_kept() {
     world.after(1.0).tells(0, SaveOutcome::Saving, None, 0).tells(1, SaveOutcome::Saving, None, 0);
     assert_eq!(world.tested().verdict, ExitTestVerdict::Running);
     assert_eq!(world.tested().replicas[0].received_at, Some(world.now));
-    world.after(4.0).tells(0, SaveOutcome::Saved, Some(12), 5_020).tells(1, SaveOutcome::Saved, Some(12), 4_000);
+    world.after(4.0).tells(0, SaveOutcome::Saved, Some(12), 5_020).tells(
+        1,
+        SaveOutcome::Saved,
+        Some(12),
+        4_000,
+    );
     let test = world.tested();
-    assert_eq!((test.verdict, test.by.as_str(), test.ended_at), (ExitTestVerdict::Passed, "user-1", Some(world.now)));
+    assert_eq!(
+        (test.verdict, test.by.as_str(), test.ended_at),
+        (ExitTestVerdict::Passed, "user-1", Some(world.now))
+    );
     assert_eq!(test.text, "The test passed: 2 of 2 replicas saved, the slowest within 5 s.");
     assert_eq!(test.warnings, Vec::<String>::new());
     assert_eq!(test.replicas[0].seconds, Some(5.02));
@@ -92,7 +100,12 @@ fn what_was_wrong_is_named_and_what_was_tight_is_warned_of() {
     let all: [(_, _, _, &[&str]); 6] = [
         ([Saved, Failed], ExitTestVerdict::Failed, "The test failed. worker-0: not saved.", &[]),
         ([TimedOut, Saved], ExitTestVerdict::Failed, "The test failed. master-0: not saved in time.", &[]),
-        ([Saved, WrongAnswer], ExitTestVerdict::Failed, "The test failed. worker-0: wrong answer: answers 500.", &[]),
+        (
+            [Saved, WrongAnswer],
+            ExitTestVerdict::Failed,
+            "The test failed. worker-0: wrong answer: answers 500.",
+            &[],
+        ),
         ([NoAnswer, NoAnswer], ExitTestVerdict::Failed, "The test failed. master-0: no answer.", &[]),
         (
             [Saved, NoAnswer],
@@ -279,7 +292,7 @@ fn where_a_replica_does_not_stop_it_is_resubmitted_and_not_charged() {
     world.exit(0, 9, Vec::new()).report(0, ReportBody::Stopped).after(3.0);
     let decision = world.incidents().pop().unwrap().decision;
     assert_eq!((decision.rule.as_str(), decision.action), ("exit-test", Action::None), "it waits");
-    assert!(decision.reason.contains("still"), "{}", decision.reason);
+    assert!(decision.reason.contains("Waits until"), "{}", decision.reason);
     world.after(limits::STOP_SECONDS as f64).gone();
     assert_eq!(world.attempts().last().unwrap().cause, AttemptCause::Manual);
     assert_eq!(world.chain.summary(world.now).budgets.task_restarts.used, 0);

@@ -6,7 +6,7 @@ use crate::{
     checks::{Check, CheckOutcome},
     failure::{FailureType, Phase},
     record::{ExitReason, NodeCounts, QueueReason, SaveOutcome},
-    sync::{CheckpointEvent, Point, ReportBody, SaveReport},
+    sync::{CheckpointEvent, ExitTestReport, Point, ReportBody, SaveReport},
 };
 
 /// A small generator (xorshift64*), so that a history is its seed.
@@ -55,7 +55,20 @@ fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
     let processes = world.chain.spec.processes_per_replica;
     let step = dice.roll(60);
     let phase = dice.pick(&[Phase::Starting, Phase::Training, Phase::Saving]);
-    match dice.roll(24) {
+    match dice.roll(26) {
+        24 | 25 => {
+            let outcome = dice.pick(&[
+                SaveOutcome::Saving,
+                SaveOutcome::Saved,
+                SaveOutcome::Failed,
+                SaveOutcome::Forced,
+            ]);
+            let took_millis = dice.chance(50).then(|| dice.roll(100_000));
+            let received_millis = dice.chance(50).then(|| dice.roll(100_000));
+            let (number, step, path, message) = (1 + dice.roll(2) as u32, Some(step), None, None);
+            let test = ExitTestReport { number, received_millis, outcome, step, path, message, took_millis };
+            ReportBody::ExitTest { test }
+        }
         16 | 17 => ReportBody::Save {
             save: SaveReport {
                 reason: dice.pick(&[ExitReason::Preempted, ExitReason::Stopped]),
@@ -193,6 +206,7 @@ fn random_input(dice: &mut Dice, world: &World, sequence: &mut u64) -> Input {
                 0 | 1 => Request::Stop { force },
                 2 => Request::Delete { force },
                 3..=9 => Request::Resubmit,
+                10 => Request::TestExit,
                 _ => Request::Acknowledge,
             };
             Input::Request { request, by: "user-1".to_owned() }

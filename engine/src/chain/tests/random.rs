@@ -55,20 +55,7 @@ fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
     let processes = world.chain.spec.processes_per_replica;
     let step = dice.roll(60);
     let phase = dice.pick(&[Phase::Starting, Phase::Training, Phase::Saving]);
-    match dice.roll(26) {
-        24 | 25 => {
-            let outcome = dice.pick(&[
-                SaveOutcome::Saving,
-                SaveOutcome::Saved,
-                SaveOutcome::Failed,
-                SaveOutcome::Forced,
-            ]);
-            let took_millis = dice.chance(50).then(|| dice.roll(100_000));
-            let received_millis = dice.chance(50).then(|| dice.roll(100_000));
-            let (number, step, path, message) = (1 + dice.roll(2) as u32, Some(step), None, None);
-            let test = ExitTestReport { number, received_millis, outcome, step, path, message, took_millis };
-            ReportBody::ExitTest { test }
-        }
+    match dice.roll(24) {
         16 | 17 => ReportBody::Save {
             save: SaveReport {
                 reason: dice.pick(&[ExitReason::Preempted, ExitReason::Stopped]),
@@ -125,6 +112,15 @@ fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
                 path: None,
             },
         },
+        _ if step % 2 == 0 => {
+            use SaveOutcome::{Failed, Forced, Saved, Saving};
+            let outcome = [Saving, Saved, Failed, Forced][step as usize / 2 % 4];
+            let (received_millis, took_millis) =
+                ((step % 3 > 0).then_some(step * 100), (step > 20).then_some(step));
+            let (number, step, path, message) = (1 + step as u32 / 50, Some(step), None, None);
+            let test = ExitTestReport { number, received_millis, outcome, step, path, message, took_millis };
+            ReportBody::ExitTest { test }
+        }
         _ => ReportBody::Phase { phase },
     }
 }

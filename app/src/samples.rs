@@ -420,6 +420,7 @@ pub fn job(chain: &ChainView) -> JobView {
             stop: ended.then(|| "It has ended.".to_owned()),
             delete: None,
             resubmit: (!ended).then(|| "It has not ended.".to_owned()),
+            test_exit: None,
         },
         cluster_configured: true,
         cluster_troubles: Vec::new(),

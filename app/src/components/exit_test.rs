@@ -41,7 +41,7 @@ pub fn section(job: &JobView, chain: &ChainView) -> Option<AnyView> {
         view! {
             <section class="mt-8" aria-labelledby="xt-h">
                 <SectionHead id="xt-h" title="Exit ckpt Notification">
-                    <span class="ml-auto">
+                    <span class="ml-auto max-sm:ml-0 max-sm:w-full">
                         <Confirm
                             verb="Test"
                             title="Test the exit notification now?"

@@ -112,11 +112,11 @@ fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
                 path: None,
             },
         },
-        _ if step % 2 == 0 => {
+        _ if step.is_multiple_of(2) => {
             use SaveOutcome::{Failed, Forced, Saved, Saving};
             let outcome = [Saving, Saved, Failed, Forced][step as usize / 2 % 4];
             let (received_millis, took_millis) =
-                ((step % 3 > 0).then_some(step * 100), (step > 20).then_some(step));
+                ((!step.is_multiple_of(3)).then_some(step * 100), (step > 20).then_some(step));
             let (number, step, path, message) = (1 + step as u32 / 50, Some(step), None, None);
             let test = ExitTestReport { number, received_millis, outcome, step, path, message, took_millis };
             ReportBody::ExitTest { test }

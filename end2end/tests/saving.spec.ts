@@ -95,7 +95,8 @@ test('a program that ends because of a test is started again, and the page says 
   await open(page, `/jobs/${job_id}/fault-tolerance`);
   const chain = page.getByRole('region', { name: 'Retry chain' });
   await expect(chain.getByText('after a test of the exit notification; not charged')).toBeVisible();
-  await expect(page.getByText(/a test of Exit ckpt Notification told it to save; that is no failure and is not charged/).first()).toBeVisible();
+  await page.getByRole('link', { name: 'Events', exact: true }).click();
+  await expect(page.getByText(/^It ended because a test of Exit ckpt Notification told it to save; that is no failure and is not charged\./)).toBeVisible();
   await request.post(`/api/v1/jobs/${job_id}/stop`, { data: { force: true } });
   await reaches(request, job_id, 'stopped');
 });

@@ -15,10 +15,10 @@ test('without script the exit notification is tested, and refused where nothing 
   const section = page.getByRole('region', { name: 'Exit ckpt Notification', exact: true });
   await section.getByText('Test…', { exact: true }).click();
   await section.getByRole('button', { name: 'Test', exact: true }).click();
-  await expect(section.getByText(/^Asked for by /)).toBeVisible();
   await expect.poll(async () => (await view()).test?.ended_at ?? null).not.toBeNull();
   await page.reload();
   await expect(section.getByText(/^The test passed: 1 of 1 replica saved/)).toBeVisible();
+  await expect(section.getByText(/^Asked for by /)).toBeVisible();
 
   await request.post(`/api/v1/jobs/${job_id}/stop`, { data: { force: true } });
   await reaches(request, job_id, 'stopped');

@@ -1,5 +1,7 @@
 //! Tests of Exit ckpt Notification (R18): asking for one, and what the newest came to.
 
+use std::time::Duration;
+
 use app::{console::Caller, error::AppError};
 use engine::{
     chain::Request,
@@ -7,10 +9,14 @@ use engine::{
     record::ExitTestRecord,
 };
 use serde::Serialize;
+use tokio::{sync::broadcast::error::RecvError, time::timeout};
 use utoipa::ToSchema;
 
 use super::{Service, Wish, failed, may, no_job};
 use crate::store::{attempts, jobs};
+
+/// How long the begin of a test is waited for, so that the page that follows shows it. The request is safe before.
+const BEGUN_WITHIN: Duration = Duration::from_secs(1);
 
 /// The newest test of a job, and whether another can be made.
 #[derive(Debug, Serialize, ToSchema)]
@@ -31,7 +37,21 @@ impl Service {
         may(caller, Wish::Act)?;
         match self.chain_of(id).await?.refuses_exit_test() {
             Some(why) => Err(AppError::Conflict { why }),
-            None => self.request(caller, id, Request::TestExit).await,
+            None => {
+                let mut changes = self.driver.changes();
+                self.request(caller, id, Request::TestExit).await?;
+                // A program that runs makes steps all the time, and any of them ends the wait of a request.
+                let begun = async {
+                    while self.chain_of(id).await.is_ok_and(|chain| chain.refuses_exit_test().is_none()) {
+                        if let Err(RecvError::Closed) = changes.recv().await {
+                            return;
+                        }
+                    }
+                };
+                // One that is over already is waited for in vain; it is in the store all the same.
+                let _ = timeout(BEGUN_WITHIN, begun).await;
+                Ok(())
+            }
         }
     }
 

@@ -58,6 +58,16 @@ def die(_):
     os._exit(9)
 
 
+def leave(program):
+    """Says that it has saved, and ends with that."""
+
+    def say_and_end(connection):
+        connection.sendall(program.saved())
+        os._exit(0)
+
+    return say_and_end
+
+
 # What a behaviour does with a notification (None: takes note of it), and with a question. Bytes are sent, a function is given the
 # connection.
 BEHAVIOURS = {
@@ -82,6 +92,7 @@ BEHAVIOURS = {
     "wrong_word": (None, lambda p: status(status="done")),
     "dies_when_told": (die, None),
     "dies_while_saving": (None, die),
+    "saves_and_exits": (None, leave),
 }
 
 

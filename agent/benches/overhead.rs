@@ -295,6 +295,7 @@ fn reply(request: &SyncRequest, watch: Option<HangWatch>, is_over: &AtomicBool) 
         exit: None,
         checks: None,
         watch,
+        exit_test: None,
     };
     SyncReply {
         acknowledged: request.reports.last().map_or(0, |report| report.sequence),

@@ -23,6 +23,7 @@ mod supervise;
 mod sync;
 mod telemetry;
 mod test_exit;
+mod testing;
 mod tree;
 mod watch;
 

@@ -130,6 +130,7 @@ impl Outbox {
                 ReportBody::Progress { points } => points.clear(),
                 ReportBody::Checkpoint { event } => event.path = None,
                 ReportBody::Save { save } => (save.path, save.message) = (None, None),
+                ReportBody::ExitTest { test } => (test.path, test.message) = (None, None),
                 ReportBody::StartFailed { text } | ReportBody::LogLost { text } => {
                     *text = text.chars().filter(char::is_ascii).take(REDUCED_CHARS).collect();
                 }
@@ -191,6 +192,7 @@ fn is_expendable(body: &ReportBody) -> bool {
         // It takes a standstill back that was told.
         | ReportBody::Moved { .. }
         | ReportBody::Save { .. }
+        | ReportBody::ExitTest { .. }
         | ReportBody::Checked { .. }
         | ReportBody::LogLost { .. } => false,
     }

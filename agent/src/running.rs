@@ -148,6 +148,11 @@ impl Running {
         self.exit.as_ref().map(|exit| exit.port)
     }
 
+    /// Where its program listens for the word that it ends.
+    pub fn exit_port(&self) -> Option<u16> {
+        self.exit.as_ref().map(|exit| exit.port)
+    }
+
     /// Its first process, which is told, lives.
     pub fn leads(&self) -> bool {
         self.alive.iter().any(|process| process.rank == self.launch.first_rank)

@@ -11,7 +11,7 @@ use engine::{
     checks::CheckFinding,
     failure::{Exit, Phase, Signal},
     record::{ExitReason, SaveOutcome},
-    sync::{Desired, Launch, PortOffer, ReportBody},
+    sync::{Desired, ExitNotice, Launch, PortOffer, ReportBody},
 };
 use tokio::{
     signal::unix::{self, SignalKind},
@@ -29,6 +29,7 @@ use crate::{
     saving::{Saving, deadline_of},
     state::{LastLaunch, State},
     sync::{Contact, Link},
+    testing::{TestNews, Testing},
     tree::{self, Reaped, Tree},
 };
 
@@ -65,6 +66,7 @@ pub async fn run(config: Config) -> anyhow::Result<u8> {
         outcome: Outcome::NOTHING,
         ending: false,
         saving: None,
+        testing: None,
         idle_since: Instant::now(),
         said_ready: false,
     };
@@ -136,6 +138,8 @@ struct Supervisor {
     ending: bool,
     /// The save before the end of the launch that runs, or ran last.
     saving: Option<Saving>,
+    /// The newest test of the exit notification.
+    testing: Option<Testing>,
     /// Since when nothing runs.
     idle_since: Instant,
     /// The server knows that what it told to stop has stopped.
@@ -164,6 +168,7 @@ impl Supervisor {
                 () = until(lonely) => false,
                 () = until(others) => false,
                 answer = answer_of(self.saving.as_mut()) => self.take_answer(answer),
+                news = news_of(self.testing.as_mut()) => self.take_test_news(news),
                 () = until(clear) => false,
                 findings = wait_for_checks(self.checking.as_mut()) => {
                     found = Some(findings);
@@ -205,6 +210,8 @@ impl Supervisor {
         let now = Instant::now();
         self.begin_save(wanted.as_ref(), now);
         self.follow_save(wanted.as_ref()).await;
+        self.begin_test(wanted.as_ref());
+        self.follow_test(wanted.as_ref()).await;
         let contact = *self.link.contact.borrow();
         let holds = self.saving.as_ref().is_some_and(|saving| saving.holds(wanted.as_ref(), contact, now));
         let desired =
@@ -221,6 +228,9 @@ impl Supervisor {
         }
         if let Some(saving) = &mut self.saving {
             saving.end_with_program(&self.state).await;
+        }
+        if let Some(testing) = &mut self.testing {
+            testing.end_with_program(&self.state).await;
         }
         if let Some(running) = self.running.take() {
             self.outcome = running.finish(&self.state).await;
@@ -282,6 +292,46 @@ impl Supervisor {
         } else if !running.leads() {
             saving.end_with_program(&self.state).await;
         }
+    }
+
+    /// The program is told to save as a test, once for each that the server orders; not where its end has begun.
+    fn begin_test(&mut self, wanted: Option<&Desired>) {
+        let (Some(running), Some(Desired::Run { launch })) = (&self.running, wanted) else { return };
+        let number = running.number();
+        let Some(order) = launch.exit_test.filter(|_| launch.number == number) else { return };
+        let is_known = self.testing.as_ref().is_some_and(|testing| testing.key() == (number, order.number));
+        let is_saving = self.saving.as_ref().is_some_and(|saving| saving.launch() == number);
+        let Some(within) = running.saves_within().filter(|_| !is_known && !is_saving && !self.ending) else {
+            return;
+        };
+        let notice = ExitNotice { reason: ExitReason::Stopped, deadline_at: order.deadline_at };
+        let deadline = deadline_of(notice, self.link.server_now(), within);
+        let port = running.exit_port();
+        let mut testing = Testing::begin(number, order, port, deadline, &self.config.task_id, &self.state);
+        if !running.leads() {
+            let answer =
+                Answer::of(SaveOutcome::NoAnswer, "its first process, which is the one to tell, has ended");
+            testing.end(answer, &self.state);
+        }
+        self.testing = Some(testing);
+    }
+
+    /// A test ends with the process that was told, and gives way to what really happens.
+    async fn follow_test(&mut self, wanted: Option<&Desired>) {
+        let Some(testing) = &mut self.testing else { return };
+        let is_saving = self.saving.as_ref().is_some_and(|saving| saving.launch() == testing.key().0);
+        if self.running.as_ref().is_some_and(|running| !running.leads()) {
+            testing.end_with_program(&self.state).await;
+        } else if self.ending || is_saving || !testing.is_wanted(wanted) {
+            testing.give_up();
+        }
+    }
+
+    fn take_test_news(&mut self, news: TestNews) -> bool {
+        if let Some(testing) = &mut self.testing {
+            testing.take(news, &self.state);
+        }
+        false
     }
 
     fn take_answer(&mut self, answer: Answer) -> bool {
@@ -448,6 +498,13 @@ async fn answer_of(saving: Option<&mut Saving>) -> Answer {
     }
 }
 
+async fn news_of(testing: Option<&mut Testing>) -> TestNews {
+    match testing {
+        Some(testing) => testing.news().await,
+        None => std::future::pending().await,
+    }
+}
+
 async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep(at.saturating_duration_since(Instant::now())).await,
@@ -488,6 +545,7 @@ mod tests {
             exit: None,
             checks: None,
             watch: None,
+            exit_test: None,
         };
         Desired::Run { launch }
     }

@@ -75,6 +75,8 @@ pub trait Console: Send + Sync {
     async fn resubmit(&self, caller: &Caller, id: &JobId) -> Result<(), AppError>;
     /// Marks a failed job as seen: no attention needed.
     async fn acknowledge(&self, caller: &Caller, id: &JobId) -> Result<(), AppError>;
+    /// Tests Exit ckpt Notification on a job that runs.
+    async fn test_exit(&self, caller: &Caller, id: &JobId) -> Result<(), AppError>;
     /// "Was this right?"; none takes the answer back.
     async fn feedback(
         &self,
@@ -309,6 +311,9 @@ pub struct JobMay {
     pub delete: Option<String>,
     /// Resubmit as a new attempt.
     pub resubmit: Option<String>,
+    /// Test Exit ckpt Notification.
+    #[serde(default)]
+    pub test_exit: Option<String>,
 }
 
 /// Which part of a chain.

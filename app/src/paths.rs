@@ -114,6 +114,11 @@ pub fn acknowledge(id: &JobId) -> String {
     format!("{JOBS}/{id}/acknowledge")
 }
 
+/// Where a test of the exit notification is asked for.
+pub fn test_exit(id: &JobId) -> String {
+    format!("{JOBS}/{id}/test-exit")
+}
+
 /// Where "Was this right?" is posted to.
 pub fn feedback(incident: &IncidentId) -> String {
     format!("/incidents/{incident}/feedback")

@@ -1,4 +1,4 @@
-import { createJob, expect, interactive, open, reaches, test } from './support';
+import { createJob, expect, faults, interactive, open, reaches, test } from './support';
 
 /** A job whose program answers the notification in this way, and runs for ever. */
 function program(behaviour: string): Record<string, unknown> {
@@ -63,4 +63,40 @@ test('what was saved before a stop stands on the job and on its chain', async ({
   await page.getByRole('link', { name: 'Events', exact: true }).click();
   await expect(page.getByText(/^Told to save before it is stopped; it has at most 58 s\.$/)).toBeVisible();
   await expect(page.getByText(/^Saved at step \d+ before the end\.$/)).toBeVisible();
+});
+
+test('the exit notification is tested while the job runs, live and with the answer of each replica', async ({ page, request }) => {
+  const { job_id } = await createJob(request, { ...program('slow'), replicas: 2 });
+  await trains(request, job_id);
+  await open(page, `/jobs/${job_id}`);
+  const section = page.getByRole('region', { name: 'Exit ckpt Notification', exact: true });
+  await expect(section.getByText(/^Not tested yet/)).toBeVisible();
+  await section.getByText('Test…', { exact: true }).click();
+  await expect(section.getByText(/^The program is really told to save, in every replica/)).toBeVisible();
+  await expect(section.getByText(/nothing is charged\.$/)).toBeVisible();
+  expect(await faults(page)).toEqual([]);
+  await section.getByRole('button', { name: 'Test', exact: true }).click();
+  await interactive(page);
+  await expect(section.getByText(/^The test passed: 2 of 2 replicas saved/)).toBeVisible();
+  const answers = section.getByRole('region', { name: 'Answers to the test by replica' });
+  await expect(answers.getByRole('row', { name: /^worker-0 .* saved / })).toBeVisible();
+  expect(await faults(page)).toEqual([]);
+  await page.setViewportSize({ width: 320, height: 800 });
+  expect(await faults(page)).toEqual([]);
+  await request.post(`/api/v1/jobs/${job_id}/stop`, { data: { force: true } });
+  await reaches(request, job_id, 'stopped');
+});
+
+test('a program that ends because of a test is started again, and the page says that this is not charged', async ({ page, request }) => {
+  const { job_id } = await createJob(request, program('saves_and_exits'));
+  await trains(request, job_id);
+  const asked = await request.post(`/api/v1/jobs/${job_id}/test-exit`);
+  expect(asked.status()).toBe(202);
+  await open(page, `/jobs/${job_id}/fault-tolerance`);
+  const chain = page.getByRole('region', { name: 'Retry chain' });
+  await expect(chain.getByText('after a test of the exit notification; not charged')).toBeVisible();
+  await page.getByRole('link', { name: 'Events', exact: true }).click();
+  await expect(page.getByText(/^It ended because a test of Exit ckpt Notification told it to save; that is no failure and is not charged\./)).toBeVisible();
+  await request.post(`/api/v1/jobs/${job_id}/stop`, { data: { force: true } });
+  await reaches(request, job_id, 'stopped');
 });

@@ -3,6 +3,7 @@
 
 mod checks;
 mod exit;
+mod exit_test;
 mod reason;
 mod summary;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     checks::{CheckFailure, CheckSummary, ChecksState, LaunchChecks},
     exit::{ExitCheckpointRecord, ExitReason, SaveOutcome},
+    exit_test::{ExitTestRecord, ExitTestVerdict, ReplicaTestRecord},
     reason::EventReason,
     summary::{Budgets, Diagnostics, Ledger, Summary, Used, WhyNot},
 };
@@ -153,12 +155,14 @@ pub enum LaunchCause {
     Hang,
     /// A queue took the attempt's resources and gave it others later; no failure, not charged.
     Requeue,
+    /// A test of Exit ckpt Notification, at which the program ended; no failure, not charged.
+    ExitTest,
 }
 
 impl LaunchCause {
     /// It is the answer to a failure.
     pub const fn is_restart(self) -> bool {
-        matches!(self, Self::Failure | Self::Hang)
+        matches!(self, Self::Failure | Self::Hang | Self::ExitTest)
     }
 }
 
@@ -203,6 +207,9 @@ pub struct AttemptRecord {
     pub queue: Option<Queue>,
     /// How the exit notification went.
     pub exit_checkpoint: Option<ExitCheckpointRecord>,
+    /// The newest test of Exit ckpt Notification; none where none was made in this attempt.
+    #[serde(default)]
+    pub exit_test: Option<Box<ExitTestRecord>>,
 }
 
 impl AttemptRecord {

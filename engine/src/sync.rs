@@ -7,10 +7,12 @@
 //! What is the same for all launches of an attempt (the job's environment, `HOLDFAST_JOB_ID` and the like) the cluster
 //! gives to the agent when it makes the replica; only what a launch changes travels here.
 
+mod exit_test;
 mod watch;
 
 use serde::{Deserialize, Serialize};
 
+pub use exit_test::{ExitTestOrder, ExitTestReport};
 pub use watch::{
     Collective, HangWatch, ProcessState, RankStack, RunState, StackKey, StillRank, ThreadStack, Witness,
     WitnessKind, WitnessSays, limits as watch_limits,
@@ -169,6 +171,9 @@ pub struct Launch {
     /// How its processes are watched for standstills; none: they are not.
     #[serde(default)]
     pub watch: Option<HangWatch>,
+    /// While it runs its program is told to save, as a test. An agent that does not know it says nothing of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_test: Option<ExitTestOrder>,
 }
 
 /// One piece of news from a replica.
@@ -203,6 +208,7 @@ impl Report {
             | ReportBody::LogLost { .. }
             | ReportBody::Save { .. }
             | ReportBody::Checked { .. }
+            | ReportBody::ExitTest { .. }
             | ReportBody::Moved { .. } => {}
         }
         self
@@ -285,6 +291,11 @@ pub enum ReportBody {
     Checked {
         /// One for each check that was asked for.
         findings: Vec<CheckFinding>,
+    },
+    /// The program is told to save as a test, or has answered that.
+    ExitTest {
+        /// How it stands.
+        test: ExitTestReport,
     },
 }
 

@@ -198,6 +198,7 @@ impl Server {
             exit: None,
             checks: None,
             watch: None,
+            exit_test: None,
         };
         change(&mut launch);
         self.want(Desired::Run { launch: launch.clone() });

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 mod checks;
+mod exit_test;
 mod harness;
 mod output;
 mod probe;

@@ -230,6 +230,10 @@ impl Console for Sample {
         Ok(())
     }
 
+    async fn test_exit(&self, _: &Caller, _: &JobId) -> Result<(), AppError> {
+        Ok(())
+    }
+
     async fn feedback(&self, _: &Caller, _: &IncidentId, _: Option<bool>) -> Result<(), AppError> {
         Ok(())
     }

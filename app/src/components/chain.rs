@@ -205,6 +205,8 @@ impl Context<'_> {
                 <div class="min-w-0 flex-1 rounded-md border border-edge bg-raised px-2.5 pt-[7px] pb-[9px]">
                     <p class="flex flex-wrap items-baseline gap-x-2">
                         <b>{format!("Launch {}", launch.number)}</b>
+                        {(launch.cause == LaunchCause::ExitTest)
+                            .then(|| view! { <span class="text-xs text-ink-3">"after a test of the exit notification; not charged"</span> })}
                         {(launch.cause == LaunchCause::Requeue)
                             .then(|| view! { <span class="text-xs text-ink-3">"after its queue took the resources back; not charged"</span> })}
                         <span class="ml-auto text-xs text-ink-3">{times}</span>

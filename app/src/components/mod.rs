@@ -10,6 +10,7 @@ pub mod class;
 pub mod confirm;
 pub mod diagnosis_row;
 pub mod exit_save;
+pub mod exit_test;
 pub mod failed;
 pub mod field;
 pub mod frame;

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{EndReason, checks::Checks, incident::Gathering, saving::Saving, standstill::Standstill};
+use super::{
+    EndReason, checks::Checks, exit_test::ExitTest, incident::Gathering, saving::Saving,
+    standstill::Standstill,
+};
 use crate::{
     failure::{Exit, FailureType, Phase},
     ids::{JobId, NodeName, ReplicaName, TaskId},
@@ -96,6 +99,9 @@ pub(super) struct Attempt {
     /// The newest save before an end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_checkpoint: Option<ExitCheckpointRecord>,
+    /// The newest test of Exit ckpt Notification.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_test: Option<Box<ExitTest>>,
     /// What the job had reached when the attempt began.
     pub reached_before: Option<u64>,
 }
@@ -299,6 +305,7 @@ impl Attempt {
             fault: None,
             result: None,
             exit_checkpoint: None,
+            exit_test: None,
             reached_before: history.reached,
         }
     }
@@ -414,6 +421,7 @@ impl Attempt {
             hang_restarts: self.hang_used,
             queue: self.queue.clone(),
             exit_checkpoint: self.exit_checkpoint.clone(),
+            exit_test: self.exit_test.as_ref().map(|test| Box::new(test.record())),
         }
     }
 }

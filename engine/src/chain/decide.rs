@@ -4,6 +4,7 @@ use super::{
     Course, Intent,
     attempt::{self, Launch, Run, Stage},
     checks::Checks,
+    exit_test,
     incident::Judged,
     turn::Turn,
 };
@@ -61,6 +62,9 @@ impl Turn {
         let Stage::Failing(gathering) = &self.chain.attempt.stage else { return };
         let Some(judged) = gathering.judged.clone() else { return };
         let stop_ends = gathering.stop_ends;
+        if judged.verdict.rule == exit_test::RULE && !self.is_stopped() {
+            return self.go_on_after_test(stop_ends);
+        }
         let standing = standing(&self.chain);
         let given_up = self.now >= stop_ends;
         let need = self.needs(&judged, standing, given_up, Diagnosis::NotAsked);
@@ -119,7 +123,7 @@ impl Turn {
     }
 
     /// The decision waits; the record says for what.
-    fn put_off(&mut self, need: &Need, reason: &Refusal) {
+    pub fn put_off(&mut self, need: &Need, reason: &Refusal) {
         let text = reason.text();
         let changed = self.chain.incident.as_ref().is_some_and(|live| live.record.decision.reason != text);
         if changed {
@@ -172,23 +176,32 @@ impl Turn {
         self.close_incident();
     }
 
-    fn restart_in_place(&mut self, need: &Need, failure_type: FailureType) {
+    pub fn restart_in_place(&mut self, need: &Need, failure_type: FailureType) {
         let hang = failure_type == FailureType::CommHang;
         let attempt = &mut self.chain.attempt;
         let used = match need.budget {
-            Budget::HangRestarts => &mut attempt.hang_used,
-            Budget::InPlaceRestarts | Budget::TaskRestarts | Budget::None => &mut attempt.in_place_used,
+            Budget::HangRestarts => Some(&mut attempt.hang_used),
+            Budget::InPlaceRestarts | Budget::TaskRestarts => Some(&mut attempt.in_place_used),
+            Budget::None => None,
         };
-        *used += 1;
-        let before = Used { used: *used - 1, allowed: standing(&self.chain).of(need.budget).allowed };
-        self.chain.in_place_total += 1;
+        let mut before = Used::default();
+        if let Some(used) = used {
+            *used += 1;
+            before.used = *used - 1;
+            before.allowed = standing(&self.chain).of(need.budget).allowed;
+            self.chain.in_place_total += 1;
+        }
         let answer = (Action::RestartInPlace, Some(EventReason::RestartInPlace));
         self.write_decision(need, answer, explain(need, &[]), need.budget, before, &[]);
         self.end_launch();
         self.flush_launch();
         let now = self.now;
         let chain = &mut self.chain;
-        let cause = if hang { LaunchCause::Hang } else { LaunchCause::Failure };
+        let cause = match need.budget {
+            Budget::None => LaunchCause::ExitTest,
+            _ if hang => LaunchCause::Hang,
+            _ => LaunchCause::Failure,
+        };
         let number = chain.attempt.launch.number + 1;
         let checks = Checks::of_restart(&chain.spec, &chain.attempt.launch, failure_type);
         chain.attempt.launch = Launch::new(number, cause, Some(now), &chain.history).after(checks);

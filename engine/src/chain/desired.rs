@@ -63,6 +63,7 @@ pub(super) fn of(
                         .then_some(ExitSettings { port: exit.port, max_wait_seconds: exit.max_wait_seconds }),
                     checks: launch.checks.as_ref().filter(|checks| checks.is_pending()).map(Checks::order),
                     watch: watch(chain),
+                    exit_test: attempt.exit_test.as_ref().and_then(|test| test.order(launch.number)),
                 },
             }
         }

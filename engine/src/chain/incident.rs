@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     EndReason,
     attempt::{self, Attempt, Stage},
-    judge, limits, standstill,
+    exit_test, judge, limits, standstill,
     turn::Turn,
 };
 use crate::{
@@ -286,6 +286,9 @@ impl Turn {
                 format!("{} ended: {exit}. The launch is stopped everywhere.", name(*replica))
             }
             Some(Sign::Fact { replica, reason }) => format!("{}: {}.", name(*replica), judge::words(reason)),
+            Some(Sign::Ended { replica }) if self.ends_by_test(self.now) => {
+                format!("The processes of {} ended after a test had told them to save.", name(*replica))
+            }
             Some(Sign::Ended { replica }) => {
                 format!("The processes of {} were ended from outside.", name(*replica))
             }
@@ -305,6 +308,8 @@ impl Turn {
         let attempt = &mut self.chain.attempt;
         let verdict =
             judge::verdict(&gathered, attempt, self.chain.spec.kind, self.chain.spec.processes_per_replica);
+        let by_test = exit_test::caused(attempt, &gathered, &verdict);
+        let verdict = if by_test { exit_test::verdict(verdict) } else { verdict };
         // No step beyond the newest of all since the same error: it would come again (R13).
         let reached = self.chain.history.reached;
         let repeats = repeats(&verdict, &self.chain.past, reached);
@@ -314,9 +319,11 @@ impl Turn {
             self.chain.past.remove(0);
         }
         attempt.incidents += 1;
-        attempt.failure_type = Some(verdict.failure_type);
-        attempt.fault = Some(verdict.fault.clone());
-        self.chain.failure_type = Some(verdict.failure_type);
+        if !by_test {
+            attempt.failure_type = Some(verdict.failure_type);
+            attempt.fault = Some(verdict.fault.clone());
+            self.chain.failure_type = Some(verdict.failure_type);
+        }
         let live = open_record(&gathered, attempt, &verdict, repeats, reached);
         let text = format!("{}: {}.", verdict.failure_type, verdict.fault);
         gathered.judged = Some(Judged { verdict, repeats });

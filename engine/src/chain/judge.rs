@@ -89,6 +89,7 @@ pub(super) fn is_from_outside(verdict: &Verdict) -> bool {
     let outside = verdict.rule.starts_with("cluster-")
         || verdict.rule.starts_with(super::checks::RULE)
         || verdict.rule == NO_EVIDENCE
+        || verdict.rule == super::exit_test::RULE
         || verdict.rule == "signal-SIGTERM";
     outside && matches!(verdict.failure_type, FailureType::HwNode | FailureType::Unknown)
 }

@@ -20,6 +20,7 @@ mod checks;
 mod decide;
 mod desired;
 mod diagnosing;
+mod exit_test;
 mod incident;
 mod judge;
 mod observe;
@@ -101,6 +102,13 @@ pub mod limits {
     pub const SAVE_WORD_SECONDS: u64 = 3;
     /// Replicas that are named where a save did not go well.
     pub const SAVES_TOLD: usize = 4;
+    /// An agent that was asked for a test of the exit notification says that it began within this time, seconds: its poll is answered at
+    /// once, and the next one after a pause of at most 5.
+    pub const EXIT_TEST_BEGIN_SECONDS: u64 = 20;
+    /// A program that ends so soon after a test, seconds, ends because of it: it has saved, and clears up.
+    pub const EXIT_TEST_AFTER_SECONDS: u64 = 30;
+    /// Replicas whose answers to a test are kept.
+    pub const EXIT_TEST_REPLICAS: usize = 128;
     /// Exits kept for a verdict.
     pub const EXITS: usize = 1024;
     /// Lines of evidence kept for a verdict.
@@ -148,6 +156,8 @@ pub enum Request {
     },
     /// A new attempt of a job that has ended (R29): not charged, refills nothing.
     Resubmit,
+    /// A test of Exit ckpt Notification (R18).
+    TestExit,
     /// No attention needed.
     Acknowledge,
     /// A diagnosis of its nodes is over. The next attempts keep off the suspects, as far as the cap allows.
@@ -556,6 +566,11 @@ impl Chain {
     /// The diagnosis that it waits for; none: it waits for none.
     pub fn awaited(&self) -> Option<Awaited> {
         diagnosing::awaited(self)
+    }
+
+    /// Why Exit ckpt Notification cannot be tested now, a sentence; none where it can.
+    pub fn refuses_exit_test(&self) -> Option<String> {
+        exit_test::refusal(self)
     }
 
     /// Which launch needs a rendezvous port now.

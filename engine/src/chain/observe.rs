@@ -303,6 +303,9 @@ impl Turn {
         let attempt = &mut self.chain.attempt;
         let launch = &mut attempt.launch;
         launch.still.put_off(until);
+        if let Some(test) = &mut attempt.exit_test {
+            test.put_off(until);
+        }
         match &mut attempt.stage {
             Stage::Starting => launch.spared_until = Some(until),
             Stage::Running

@@ -17,6 +17,7 @@ impl Turn {
         match request {
             Request::Stop { force } => self.stop(*force, by),
             Request::Delete { force } => self.delete(*force, by),
+            Request::TestExit => self.test_exit(by),
             Request::Resubmit => self.resubmit_by_hand(by),
             Request::Acknowledge => {
                 if !self.chain.acknowledged {

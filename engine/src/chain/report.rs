@@ -63,6 +63,7 @@ impl Turn {
             }
             ReportBody::Save { save } => self.take_save(index, at, save),
             ReportBody::Checked { findings } => self.take_checked(index, name, findings),
+            ReportBody::ExitTest { test } => self.take_exit_test(index, at, test),
             ReportBody::Phase { phase } => {
                 self.take_movement(report.at);
                 self.chain.attempt.launch.phase = *phase;
@@ -131,7 +132,7 @@ impl Turn {
         // A rank that is not of this replica is a forged or a broken report.
         let Some(local) = local else { return };
         self.chain.attempt.launch.lose_processes(at);
-        if process.exit.is_success() && !process.asked {
+        if process.exit.is_success() && !process.asked && !self.ends_by_test(self.now) {
             self.chain.attempt.replicas[index].run.finished |= 1 << local;
         }
         if process.failed() || matches!(self.chain.attempt.stage, Stage::Failing(_)) {

@@ -71,9 +71,20 @@ impl Saving {
 }
 
 /// Whether replica `index` may still save.
-fn may_save(attempt: &Attempt, index: usize) -> bool {
+pub(super) fn may_save(attempt: &Attempt, index: usize) -> bool {
     let replica = &attempt.replicas[index];
     replica.run.started && !replica.is_quiet()
+}
+
+/// The replica with the least says how it went as a whole.
+pub(super) fn weight(outcome: SaveOutcome) -> u32 {
+    match outcome {
+        SaveOutcome::Failed => 0,
+        SaveOutcome::TimedOut => 1,
+        SaveOutcome::WrongAnswer => 2,
+        SaveOutcome::Saved => 3,
+        SaveOutcome::NoAnswer | SaveOutcome::Saving | SaveOutcome::Forced => 4,
+    }
 }
 
 /// How the save went as a whole.
@@ -95,14 +106,7 @@ fn combine(saving: &Saving, attempt: &Attempt, name: impl Fn(usize) -> String) -
         };
         all.push((index, outcome, message, said));
     }
-    let rank = |outcome: SaveOutcome| match outcome {
-        SaveOutcome::Failed => 0,
-        SaveOutcome::TimedOut => 1,
-        SaveOutcome::WrongAnswer => 2,
-        SaveOutcome::Saved => 3,
-        SaveOutcome::NoAnswer | SaveOutcome::Saving | SaveOutcome::Forced => 4,
-    };
-    let outcome = all.iter().map(|(_, outcome, ..)| *outcome).min_by_key(|outcome| rank(*outcome));
+    let outcome = all.iter().map(|(_, outcome, ..)| *outcome).min_by_key(|outcome| weight(*outcome));
     let outcome = outcome.unwrap_or(SaveOutcome::NoAnswer);
     let saved = all.iter().filter_map(|(.., said)| said.filter(|save| save.outcome == SaveOutcome::Saved));
     // Those that name no step have saved no less.

@@ -4,6 +4,7 @@ use super::{
     Chain, Course, EndReason, Intent,
     attempt::{self, Presence, Stage},
     checks::{self, Checks},
+    exit_test,
     incident::Sign,
     limits, saving,
     summary::hindered_due,
@@ -22,10 +23,12 @@ impl Turn {
     /// Goes as far as is possible now.
     pub fn settle(&mut self) {
         self.settle_saving();
+        self.settle_exit_test();
         self.settle_attempt();
         self.settle_standstill();
         self.settle_incident();
         self.settle_removal();
+        self.settle_exit_test();
         self.settle_course();
         self.tell_proof();
     }
@@ -219,6 +222,7 @@ pub(super) fn wake_at(chain: &Chain) -> Option<Time> {
     let attempt = &chain.attempt;
     let mut due: Vec<Option<Time>> =
         vec![start_due(chain), hindered_due(chain), saving::due(attempt), checks::due(chain)];
+    due.push(exit_test::due(attempt));
     if let Stage::Failing(gathering) = &attempt.stage {
         due.push(gathering.last_words_until);
         let judged = gathering.judged.is_some();

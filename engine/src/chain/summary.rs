@@ -276,6 +276,9 @@ fn waiting_tail(chain: &Chain, now: Time) -> String {
             format!("diagnosing {}", words::count(diagnosing.nodes.len() as u32, "node"))
         }
         (_, Stage::Failing(_)) => "stopping what is left".to_owned(),
+        (_, Stage::Starting) if attempt.launch.cause == crate::record::LaunchCause::ExitTest => {
+            "in place after a test, not charged".to_owned()
+        }
         (_, Stage::Starting) if attempt.launch.cause.is_restart() => {
             let standing = standing(chain);
             let used = if attempt.launch.cause == crate::record::LaunchCause::Hang {

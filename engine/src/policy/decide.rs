@@ -52,6 +52,12 @@ impl Need {
         }
     }
 
+    /// What Holdfast itself brought about and nothing pays for, whatever the policy.
+    pub fn of_holdfast(action: Action, rule: &str, reason: String) -> Self {
+        let (budget, refusals) = (Budget::None, Vec::new());
+        Self { action, budget, avoid: false, rule: rule.to_owned(), policy_version: 0, reason, refusals }
+    }
+
     /// The reason, once it is known which nodes are really kept off.
     pub fn reason(&self, avoided: &[NodeName]) -> String {
         let names: Vec<_> = avoided.iter().map(NodeName::as_str).collect();

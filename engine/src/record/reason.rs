@@ -49,6 +49,10 @@ pub enum EventReason {
     Saved,
     /// It has not, or nobody knows.
     NotSaved,
+    /// A person asked for a test of Exit ckpt Notification.
+    ExitTestAsked,
+    /// It is over.
+    ExitTested,
 }
 
 impl EventReason {
@@ -65,8 +69,10 @@ impl EventReason {
             | Self::BudgetUsed
             | Self::AutoFailoverOff => EventKind::Decision,
             Self::Killed | Self::NotSaved => EventKind::Warning,
-            Self::StartedFresh | Self::Resumed | Self::NotResumed | Self::Saved => EventKind::Progress,
-            Self::StopRequested | Self::DeleteRequested => EventKind::Person,
+            Self::StartedFresh | Self::Resumed | Self::NotResumed | Self::Saved | Self::ExitTested => {
+                EventKind::Progress
+            }
+            Self::StopRequested | Self::DeleteRequested | Self::ExitTestAsked => EventKind::Person,
         }
     }
 }

@@ -81,6 +81,11 @@ fn check_report(
         {
             Err(refuse(format!("report {n}: a text has more than {TEXT_BYTES} bytes")))
         }
+        ReportBody::ExitTest { test }
+            if [&test.path, &test.message].into_iter().flatten().any(|text| text.len() > TEXT_BYTES) =>
+        {
+            Err(refuse(format!("report {n}: a text has more than {TEXT_BYTES} bytes")))
+        }
         ReportBody::Checked { findings } => {
             if findings.len() > checks::limits::FINDINGS {
                 return Err(refuse(format!("report {n}: more than {} findings", checks::limits::FINDINGS)));

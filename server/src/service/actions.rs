@@ -158,14 +158,19 @@ impl Service {
     }
 
     /// The chain of a job as it was last written.
-    async fn chain_of(&self, id: &JobId) -> Result<Chain, AppError> {
+    pub(super) async fn chain_of(&self, id: &JobId) -> Result<Chain, AppError> {
         let mut conn = self.store.read().await.map_err(failed)?;
         let stored = jobs::chain(&mut conn, id).await.map_err(failed)?;
         stored.map(|stored| stored.chain).ok_or_else(|| no_job(id))
     }
 
     /// Keeps a request, then waits a moment for the driver to take it.
-    async fn request(&self, caller: &Caller, id: &JobId, request: Request) -> Result<(), AppError> {
+    pub(super) async fn request(
+        &self,
+        caller: &Caller,
+        id: &JobId,
+        request: Request,
+    ) -> Result<(), AppError> {
         let mut changes = self.driver.changes();
         let request_id = clock::new_id().map_err(|why| internal(&why.into()))?;
         let mut tx = self.store.write().await.map_err(failed)?;

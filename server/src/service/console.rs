@@ -77,6 +77,10 @@ impl Console for Service {
         self.acknowledge_job(caller, id).await
     }
 
+    async fn test_exit(&self, caller: &Caller, id: &JobId) -> Result<(), AppError> {
+        self.test_exit_of(caller, id).await
+    }
+
     async fn feedback(
         &self,
         caller: &Caller,

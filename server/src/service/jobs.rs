@@ -55,6 +55,7 @@ impl Service {
         let missing = self.missing(chain.spec());
         let mut may = what_may(&summary, missing.as_deref());
         may.resubmit = forbidden.or(may.resubmit);
+        may.test_exit = chain.refuses_exit_test();
         Ok(JobView {
             original_state: state_of(1).await?,
             latest_state: state_of(summary.attempts_total).await?,
@@ -93,5 +94,7 @@ pub(super) fn what_may(summary: &Summary, missing: Option<&str>) -> JobMay {
             Some(why) => Some(why.to_owned()),
             None => None,
         },
+        // What it depends on is not in a summary.
+        test_exit: None,
     }
 }

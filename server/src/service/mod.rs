@@ -10,6 +10,7 @@ mod clusters;
 mod console;
 mod diagnoses;
 mod events;
+pub mod exit_tests;
 mod jobs;
 mod logs;
 mod metrics;

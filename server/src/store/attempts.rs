@@ -2,7 +2,7 @@
 
 use engine::{
     ids::{JobId, TaskId},
-    record::AttemptRecord,
+    record::{AttemptRecord, ExitTestRecord},
 };
 use sqlx::AnyConnection;
 
@@ -55,6 +55,33 @@ pub async fn find(
         Ok((job_id, from_doc("attempt", task_id, get(&row, "doc")?)?))
     })
     .transpose()
+}
+
+/// How many of a job's newest attempts are looked through for a test of the exit notification.
+const TESTED_ATTEMPTS: i64 = 20;
+
+/// The newest test of Exit ckpt Notification in a job's newest attempts, and the attempt it was made in.
+///
+/// # Errors
+/// The database failed.
+pub async fn newest_exit_test(
+    conn: &mut AnyConnection,
+    job_id: &JobId,
+) -> Result<Option<(TaskId, ExitTestRecord)>, StoreError> {
+    let rows =
+        sqlx::query("SELECT task_id, doc FROM attempt WHERE job_id = $1 ORDER BY number DESC LIMIT $2")
+            .bind(job_id.as_str().to_owned())
+            .bind(TESTED_ATTEMPTS)
+            .fetch_all(conn)
+            .await
+            .doing("reading the newest attempts")?;
+    for row in &rows {
+        let attempt: AttemptRecord = from_doc("attempt", get::<&str>(row, "task_id")?, get(row, "doc")?)?;
+        if let Some(test) = attempt.exit_test {
+            return Ok(Some((attempt.task_id, *test)));
+        }
+    }
+    Ok(None)
 }
 
 /// Attempts of a job in order, from number `from` on, at most `limit` and at most [`PAGE_LIMIT`].

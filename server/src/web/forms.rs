@@ -42,6 +42,7 @@ pub fn router() -> Router<WebState> {
         .route("/jobs/{job_id}/delete", post(delete))
         .route("/jobs/{job_id}/resubmit", post(resubmit))
         .route("/jobs/{job_id}/acknowledge", post(acknowledge))
+        .route("/jobs/{job_id}/test-exit", post(test_exit))
         .route("/jobs/{job_id}/diagnose", post(diagnose))
         .route("/diagnose/{run_id}/stop", post(stop_diagnosis))
         .route("/incidents/{id}/feedback", post(feedback))
@@ -189,6 +190,17 @@ async fn acknowledge(
     let done = state.service.acknowledge(&caller, &id).await;
     let page = paths::job(&id);
     answer(&state, form, done, &page, &page).await
+}
+
+async fn test_exit(
+    State(state): State<WebState>,
+    Asks(caller): Asks,
+    ApiPath(id): ApiPath<JobId>,
+    form: Form,
+) -> Response {
+    let done = state.service.test_exit(&caller, &id).await;
+    let page = paths::job(&id);
+    answer(&state, form, done, &format!("{page}#xt-h"), &page).await
 }
 
 /// Begins a diagnosis of the chosen nodes, with the built-in test or a line for the shell.

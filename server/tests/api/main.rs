@@ -6,6 +6,7 @@ mod access;
 mod clusters;
 mod contract;
 mod diagnoses;
+mod exit_tests;
 mod forms;
 mod import;
 mod jobs;

@@ -194,6 +194,7 @@ pub fn attempt(n: u32, number: u32) -> AttemptRecord {
         hang_restarts: 0,
         queue: None,
         exit_checkpoint: None,
+        exit_test: None,
     }
 }
 

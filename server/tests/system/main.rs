@@ -12,6 +12,7 @@ mod clusters;
 mod crashes;
 mod ddp;
 mod diagnose;
+mod exit_tests;
 mod hangs;
 mod nodes;
 mod policy;

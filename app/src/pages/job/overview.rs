@@ -16,6 +16,7 @@ use crate::{
         badge::{StateBadge, Tag, TypeCode, of_state},
         class,
         exit_save::{Countdown, save_words},
+        exit_test,
         failed::FailedPart,
         log_view::tail_line,
         node_names::node_names,
@@ -120,6 +121,7 @@ fn Loaded(
             </div>
             <div class="min-w-0">
                 <Facts job=job.clone() chain=chain.clone() number=chosen.number />
+                {exit_test::section(&job, &chain)}
                 <LastEvents job=job.clone() events />
             </div>
         </div>

@@ -2,6 +2,7 @@
 
 mod checks;
 mod diagnosing;
+mod exit_test;
 mod hangs;
 mod late;
 mod people;

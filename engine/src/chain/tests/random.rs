@@ -6,7 +6,7 @@ use crate::{
     checks::{Check, CheckOutcome},
     failure::{FailureType, Phase},
     record::{ExitReason, NodeCounts, QueueReason, SaveOutcome},
-    sync::{CheckpointEvent, Point, ReportBody, SaveReport},
+    sync::{CheckpointEvent, ExitTestReport, Point, ReportBody, SaveReport},
 };
 
 /// A small generator (xorshift64*), so that a history is its seed.
@@ -114,6 +114,15 @@ fn random_body(dice: &mut Dice, world: &World, index: usize) -> ReportBody {
                 path: None,
             },
         },
+        _ if step.is_multiple_of(2) => {
+            use SaveOutcome::{Failed, Forced, Saved, Saving};
+            let outcome = [Saving, Saved, Failed, Forced][step as usize / 2 % 4];
+            let (received_millis, took_millis) =
+                ((!step.is_multiple_of(3)).then_some(step * 100), (step > 20).then_some(step));
+            let (number, step, path, message) = (1 + step as u32 / 50, Some(step), None, None);
+            let test = ExitTestReport { number, received_millis, outcome, step, path, message, took_millis };
+            ReportBody::ExitTest { test }
+        }
         _ => ReportBody::Phase { phase },
     }
 }
@@ -206,6 +215,7 @@ fn random_input(dice: &mut Dice, world: &World, sequence: &mut u64) -> Input {
                     },
                     task_id: dice.chance(80).then(|| world.task()),
                 },
+                14 => Request::TestExit,
                 _ => Request::Acknowledge,
             };
             Input::Request { request, by: "user-1".to_owned() }

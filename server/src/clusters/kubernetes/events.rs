@@ -126,6 +126,8 @@ fn said(reason: EventReason) -> (&'static str, bool) {
         EventReason::SaveAsked => ("SaveAsked", false),
         EventReason::Saved => ("Saved", false),
         EventReason::NotSaved => ("NotSaved", true),
+        EventReason::ExitTestAsked => ("ExitTestAsked", false),
+        EventReason::ExitTested => ("ExitTested", false),
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod bundle;
 pub mod diagnoses;
 pub mod events;
+mod exit_tests;
 pub mod import;
 pub mod incidents;
 pub mod jobs;
@@ -85,6 +86,7 @@ pub fn router() -> OpenApiRouter<WebState> {
         .routes(routes!(jobs::resubmit))
         .routes(routes!(jobs::debug))
         .routes(routes!(jobs::acknowledge))
+        .routes(routes!(exit_tests::begin, exit_tests::get))
         .routes(routes!(bundle::get))
         .routes(routes!(jobs::chain))
         .routes(routes!(metrics::get))

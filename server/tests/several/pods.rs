@@ -34,6 +34,7 @@ impl Pods {
         for variable in container["env"].as_array().unwrap() {
             let value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
                 Some("status.podIP") => "127.0.0.1".to_owned(),
+                Some("spec.nodeName") => pod["spec"]["nodeName"].as_str().unwrap().to_owned(),
                 Some(path) => {
                     let label = path.trim_start_matches("metadata.labels['").trim_end_matches("']");
                     pod["metadata"]["labels"][label].as_str().unwrap().to_owned()

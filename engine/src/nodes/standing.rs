@@ -12,6 +12,7 @@
 //!   person resets it, since so many suspects are more likely one cause that is none of theirs.
 
 mod confirmed;
+mod marks;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +25,7 @@ use crate::{
 };
 
 pub use confirmed::{Held, confirm};
+pub use marks::Marks;
 
 /// Quarantines in a row, without a quiet trial or a person's release between them, after which a node stays out until a person acts.
 pub const LIMIT_OF_ROUNDS: u32 = 3;
@@ -164,26 +166,29 @@ pub fn uncounted(
     rules: &NodeRules,
     record: &NodeRecord,
     mark: &Mark,
-    all: &[Mark],
+    all: &Marks<'_>,
     now: Time,
+) -> Option<Uncounted> {
+    uncounted_as_of(rules, record, mark, all, (now, Time(i64::MAX)))
+}
+
+/// The same at `now`, with the strikes until `known` in sight.
+fn uncounted_as_of(
+    rules: &NodeRules,
+    record: &NodeRecord,
+    mark: &Mark,
+    all: &Marks<'_>,
+    (now, known): (Time, Time),
 ) -> Option<Uncounted> {
     if now >= mark.at.plus_seconds(rules.strike_seconds) {
         Some(Uncounted::Expired)
     } else if record.counts_from.is_some_and(|from| mark.at < from) {
         Some(Uncounted::Released)
-    } else if is_correlated(mark, all) {
+    } else if all.is_correlated(mark, known) {
         Some(Uncounted::Correlated)
     } else {
         None
     }
-}
-
-/// The job struck at least [`CORRELATED_NODES`] nodes within [`CORRELATED_SECONDS`] of this strike.
-fn is_correlated(mark: &Mark, all: &[Mark]) -> bool {
-    let apart = |a: Time, b: Time| a.seconds_since(b).max(b.seconds_since(a));
-    let near = |other: &&Mark| other.job == mark.job && apart(other.at, mark.at) <= CORRELATED_SECONDS as f64;
-    let nodes: BTreeSet<_> = all.iter().filter(near).map(|other| &other.node).collect();
-    nodes.len() >= CORRELATED_NODES
 }
 
 /// The cap of a cluster: when a person last reset it, and what it had to stop since.
@@ -242,17 +247,17 @@ pub fn review(rules: &NodeRules, ward: &Ward, now: Time) -> Vec<Change> {
     let mut changes = Vec::new();
     let mut records = ward.records.clone();
     let mut tripped = ward.cap.tripped.is_some();
-    let nodes: BTreeSet<_> =
-        records.keys().cloned().chain(ward.marks.iter().map(|m| m.node.clone())).collect();
+    let marks = Marks::of(&ward.marks);
+    let nodes: BTreeSet<_> = records.keys().cloned().chain(marks.nodes().cloned()).collect();
     for node in nodes {
         let mut record = records.get(&node).cloned().unwrap_or_default();
         let over = end(rules, &mut record, &node, now);
-        if let Some(text) = over.or_else(|| withdraw(rules, &mut record, &node, &ward.marks)) {
+        if let Some(text) = over.or_else(|| withdraw(rules, &mut record, &node, &marks)) {
             records.insert(node.clone(), record.clone());
             changes.push(Change::Node { node, record, text });
             continue;
         }
-        let count = counted(rules, &record, &node, &ward.marks, now);
+        let count = counted(rules, &record, &node, &marks, now);
         let limit = limit(rules, record.trial_since);
         if record.quarantine.is_some() || count < limit || tripped {
             continue;
@@ -284,9 +289,20 @@ pub fn review(rules: &NodeRules, ward: &Ward, now: Time) -> Vec<Change> {
 }
 
 /// Strikes of a node that count.
-pub fn counted(rules: &NodeRules, record: &NodeRecord, node: &NodeName, all: &[Mark], now: Time) -> u32 {
-    let own = all.iter().filter(|mark| mark.node == *node);
-    let counts = own.filter(|mark| uncounted(rules, record, mark, all, now).is_none()).count();
+pub fn counted(rules: &NodeRules, record: &NodeRecord, node: &NodeName, all: &Marks<'_>, now: Time) -> u32 {
+    counted_as_of(rules, record, node, all, (now, Time(i64::MAX)))
+}
+
+/// The same at `now`, with the strikes until `known` in sight.
+fn counted_as_of(
+    rules: &NodeRules,
+    record: &NodeRecord,
+    node: &NodeName,
+    all: &Marks<'_>,
+    (now, known): (Time, Time),
+) -> u32 {
+    let own = all.of_node(node).iter().filter(|mark| mark.at <= known);
+    let counts = own.filter(|mark| uncounted_as_of(rules, record, mark, all, (now, known)).is_none()).count();
     u32::try_from(counts).unwrap_or(u32::MAX)
 }
 
@@ -312,12 +328,11 @@ fn end(rules: &NodeRules, record: &mut NodeRecord, node: &NodeName, now: Time) -
 
 /// Ends a quarantine whose strikes were enough when it began and are not any more, as their job has struck many nodes since. The node
 /// stands as before. Strikes that are forgotten since withdraw nothing: without them it was not enough then either.
-fn withdraw(rules: &NodeRules, record: &mut NodeRecord, node: &NodeName, all: &[Mark]) -> Option<String> {
+fn withdraw(rules: &NodeRules, record: &mut NodeRecord, node: &NodeName, all: &Marks<'_>) -> Option<String> {
     let before = record.by_strikes?;
     let began = record.quarantine.as_ref()?.since;
     let limit = limit(rules, before.trial_since);
-    let known_then: Vec<_> = all.iter().filter(|mark| mark.at <= began).cloned().collect();
-    if counted(rules, record, node, &known_then, began) < limit
+    if counted_as_of(rules, record, node, all, (began, began)) < limit
         || counted(rules, record, node, all, began) >= limit
     {
         return None;

@@ -10,7 +10,7 @@ use engine::{
     ids::{NodeName, TaskId},
     nodes::{
         forecast::{Forecast, Room, forecast},
-        standing::{self, Mark, NodeRules, Ward},
+        standing::{self, Mark, Marks, NodeRules, Ward},
     },
     record::NodeCounts,
     time::Time,
@@ -47,7 +47,7 @@ impl Service {
             let total = found.as_ref().ok().map(|found| u32::try_from(found.len()).unwrap_or(u32::MAX));
             let (nodes, trouble) = match found {
                 Ok(found) => {
-                    let held = Held { rules, ward: &ward, now };
+                    let held = Held { rules, ward: &ward, marks: &Marks::of(&ward.marks), now };
                     (of_cluster(&mut conn, name, found, held).await.map_err(failed)?, None)
                 }
                 Err(why) => (Vec::new(), Some(why)),
@@ -161,6 +161,7 @@ pub(super) async fn nodes_of(cluster: &dyn Cluster) -> Result<Vec<Node>, String>
 struct Held<'a> {
     rules: NodeRules,
     ward: &'a Ward,
+    marks: &'a Marks<'a>,
     now: Time,
 }
 
@@ -188,7 +189,7 @@ async fn of_cluster(
     let mut views = Vec::with_capacity(found.len());
     for node in found {
         let record = held.ward.records.get(&node.name).cloned().unwrap_or_default();
-        let counted = standing::counted(&held.rules, &record, &node.name, &held.ward.marks, held.now);
+        let counted = standing::counted(&held.rules, &record, &node.name, held.marks, held.now);
         let avoided_by = avoided.remove(&node.name).unwrap_or_default();
         let strikes = nodes::strikes(conn, cluster, &node.name).await?;
         views.push(NodeView {
@@ -219,7 +220,7 @@ fn strike_view(kept: KeptStrike, record: &standing::NodeRecord, held: Held<'_>) 
         at: strike.at,
     };
     StrikeView {
-        uncounted: standing::uncounted(&held.rules, record, &mark, &held.ward.marks, held.now),
+        uncounted: standing::uncounted(&held.rules, record, &mark, held.marks, held.now),
         expires_at: strike.at.plus_seconds(held.rules.strike_seconds),
         strike,
         job_id,

@@ -71,10 +71,14 @@ fn a_strike_that_is_old_released_or_the_jobs_own_does_not_count() {
         ("one job, three nodes", NodeRecord::default(), many[0].clone(), Some(Uncounted::Correlated)),
         ("another job on the same node", NodeRecord::default(), many[3].clone(), None),
     ] {
-        assert_eq!(uncounted(&rules, &record, &mark, &many, NOW), want, "{case}");
+        assert_eq!(uncounted(&rules, &record, &mark, &Marks::of(&many), NOW), want, "{case}");
     }
     let two = &many[..2];
-    assert_eq!(uncounted(&rules, &NodeRecord::default(), &two[0], two, NOW), None, "two nodes are not many");
+    assert_eq!(
+        uncounted(&rules, &NodeRecord::default(), &two[0], &Marks::of(two), NOW),
+        None,
+        "two nodes are not many"
+    );
 }
 
 #[test]
@@ -245,4 +249,25 @@ fn a_node_whose_quarantine_is_withdrawn_is_on_trial_again_and_the_round_does_not
     ward.marks.extend([later(2, 8, 'a', 1), later(3, 9, 'a', 1)]);
     settle(&mut ward, NOW.plus_seconds(2));
     assert_eq!(ward.records[&node(7)], before);
+}
+
+#[test]
+fn strikes_of_one_job_are_many_as_they_were_known_then() {
+    let all = [
+        mark(1, 7, 'a', 20),
+        mark(2, 8, 'a', 10),
+        mark(3, 9, 'a', 0),
+        mark(4, 9, 'b', 10),
+        mark(5, 7, 'a', 60),
+    ];
+    let marks = Marks::of(&all);
+    let ago = |seconds: i64| Time(NOW.micros() - seconds * 1_000_000);
+    assert!(marks.is_correlated(&all[0], NOW));
+    assert!(!marks.is_correlated(&all[0], ago(1)), "the third node was not struck yet");
+    assert!(!marks.is_correlated(&all[3], NOW), "another job");
+    assert!(!marks.is_correlated(&all[4], NOW), "too long before");
+    // Any three nodes within reach of it count, those before and after.
+    assert!(marks.is_correlated(&all[2], NOW));
+    assert_eq!(marks.of_node(&all[0].node).len(), 2);
+    assert_eq!(marks.nodes().count(), 3);
 }

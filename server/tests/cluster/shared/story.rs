@@ -107,6 +107,8 @@ async fn a_server_that_is_killed_between_tells_everything_once() {
 #[tokio::test]
 async fn what_a_job_needs_is_looked_for_before_it_is_made() {
     let Some(world) = World::start("looked").await else { return };
+    // Room is told once nodes are listed.
+    world.until_well().await;
     let claim = json!({ "mount_path": "/data", "source": { "claim": "data" } });
     let body = |options: Value| {
         json!({

@@ -99,6 +99,17 @@ impl ExitTest {
             && until.is_none_or(|until| at <= until)
     }
 
+    /// Whether a replica's program was told, or may have been: its agent has begun, and somebody listened.
+    fn was_told(&self, index: usize) -> bool {
+        let outcome = self.said.get(&(index as u32)).and_then(|said| said.outcome);
+        outcome.is_some_and(|outcome| outcome != SaveOutcome::NoAnswer)
+    }
+
+    /// When it was over; none while it goes on.
+    pub const fn over_at(&self) -> Option<Time> {
+        self.over_at
+    }
+
     /// Nobody could be heard for a while.
     pub fn put_off(&mut self, until: Time) {
         self.begun_by = self.begun_by.max(until);
@@ -295,10 +306,13 @@ impl Turn {
         }
     }
 
-    /// Whether a process that ends well now does so because it was told to save, and not because its work is done.
-    pub fn ends_by_test(&self, at: Time) -> bool {
+    /// Whether a process of a replica that ended well then did so because it was told to save, and not because its work is done.
+    pub fn ends_by_test(&self, index: usize, at: Time) -> bool {
         let attempt = &self.chain.attempt;
-        let is_told = attempt.exit_test.as_ref().is_some_and(|test| test.covers(attempt.launch.number, at));
+        let is_told = attempt
+            .exit_test
+            .as_ref()
+            .is_some_and(|test| test.was_told(index) && test.covers(attempt.launch.number, at));
         let is_done = self.chain.history.total.is_some_and(|total| self.chain.history.reached >= Some(total));
         is_told && !is_done
     }
@@ -383,6 +397,7 @@ pub(super) fn caused(attempt: &Attempt, gathered: &Gathering, verdict: &Verdict)
         && gathered.facts.is_empty()
         && gathered.checks.is_none()
         && gathered.hang.is_none()
+        && (0..attempt.starting().len()).any(|index| test.was_told(index))
         && test.covers(attempt.launch.number, gathered.noticed_at)
 }
 

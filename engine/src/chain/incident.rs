@@ -286,7 +286,7 @@ impl Turn {
                 format!("{} ended: {exit}. The launch is stopped everywhere.", name(*replica))
             }
             Some(Sign::Fact { replica, reason }) => format!("{}: {}.", name(*replica), judge::words(reason)),
-            Some(Sign::Ended { replica }) if self.ends_by_test(self.now) => {
+            Some(Sign::Ended { replica }) if self.ends_by_test(*replica, self.now) => {
                 format!("The processes of {} ended after a test had told them to save.", name(*replica))
             }
             Some(Sign::Ended { replica }) => {

@@ -132,7 +132,7 @@ impl Turn {
         // A rank that is not of this replica is a forged or a broken report.
         let Some(local) = local else { return };
         self.chain.attempt.launch.lose_processes(at);
-        if process.exit.is_success() && !process.asked && !self.ends_by_test(self.now) {
+        if process.exit.is_success() && !process.asked && !self.ends_by_test(index, at) {
             self.chain.attempt.replicas[index].run.finished |= 1 << local;
         }
         if process.failed() || matches!(self.chain.attempt.stage, Stage::Failing(_)) {

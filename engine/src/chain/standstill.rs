@@ -214,6 +214,12 @@ impl Turn {
         if !attempt.starting().iter().all(heard) {
             return Outcome::Moves;
         }
+        // A program that is told to save may do nothing else until it has.
+        let test = attempt.exit_test.as_ref();
+        if test.is_some_and(|test| test.goes_on()) {
+            return Outcome::Moves;
+        }
+        let saved_at = test.and_then(|test| test.over_at());
         let (launch, processes) = (&attempt.launch, self.chain.spec.processes_per_replica);
         // Most often some rank of a healthy launch moves, and it has thousands.
         let live = attempt
@@ -228,7 +234,7 @@ impl Turn {
             ranks,
             watch,
             began,
-            moved_at: launch.moved_at,
+            moved_at: launch.moved_at.max(saved_at),
             phase: launch.phase,
             step: launch.progress.last_step(),
             quiet: &self.chain.history.quiet,

@@ -5,6 +5,7 @@ use crate::{
     failure::FailureType,
     record::{
         Action, AttemptCause, Budget, ExitTestRecord, ExitTestVerdict, LaunchCause, SaveOutcome, State,
+        Substate,
     },
     sync::{ExitTestOrder, ExitTestReport, ReportBody},
 };
@@ -268,12 +269,53 @@ fn what_is_not_the_tests_doing_is_a_failure_as_ever() {
     broken.crash(0, FailureType::HwNode);
     assert_eq!(broken.incidents()[0].failure_type, FailureType::HwNode);
     assert_eq!(broken.incidents()[0].decision.charged, Budget::TaskRestarts);
+    // It was not told: nobody listens, or its agent had not begun. What ends well has finished.
+    for told in [Some(SaveOutcome::NoAnswer), None] {
+        let mut unheard = saver(1, |_| {});
+        unheard.test();
+        if let Some(outcome) = told {
+            unheard.tells(0, outcome, None, 5);
+        }
+        unheard.after(20.0).exit(0, 0, Vec::new()).report(0, ReportBody::Stopped);
+        assert_eq!(unheard.state().0, State::Succeeded, "{told:?}");
+        let mut failed = saver(1, |_| {});
+        failed.test();
+        if let Some(outcome) = told {
+            failed.tells(0, outcome, None, 5);
+        }
+        failed.after(5.0).exit(0, 1, Vec::new()).all(&ReportBody::Stopped).after(3.0);
+        assert_ne!(failed.incidents()[0].decision.rule, "exit-test", "{told:?}");
+    }
     // Its work is done.
     let mut done = saver(1, |_| {});
     done.steps(11, 200);
     told(&mut done);
     done.exit(0, 0, Vec::new()).report(0, ReportBody::Stopped);
     assert_eq!(done.state().0, State::Succeeded);
+}
+
+#[test]
+fn a_program_that_does_nothing_but_save_does_not_hang_and_is_watched_again_after_it() {
+    let mut world = saver(1, |spec| {
+        spec.fault_tolerance.exit_checkpoint.max_wait_seconds = 600;
+        let hang = &mut spec.fault_tolerance.hang_detection;
+        (hang.interval_seconds, hang.window_seconds, hang.start_after_seconds) = (10, 60, 0);
+    });
+    let stands = |world: &mut World, seconds: i64| {
+        let since = Time(world.now.0 - seconds * 1_000_000);
+        let ranks = vec![super::hangs::still(0, "write", since, world.now)];
+        world.report(0, ReportBody::Still { ranks });
+    };
+    world.test().tells(0, SaveOutcome::Saving, None, 0).after(180.0);
+    stands(&mut world, 180);
+    assert!(world.incidents().is_empty(), "it saves");
+    world.tells(0, SaveOutcome::Saved, Some(10), 180_000).after(30.0);
+    stands(&mut world, 210);
+    assert!(world.incidents().is_empty(), "half a window since the save");
+    // So long a stretch was come through once: what follows has to be longer than that to be a hang.
+    world.steps(11, 12).after(900.0);
+    stands(&mut world, 890);
+    assert_eq!(world.state().1, Some(Substate::SuspectedHang), "it is looked at again");
 }
 
 #[test]

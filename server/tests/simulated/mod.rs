@@ -63,12 +63,12 @@ impl Simulation {
         simulation
     }
 
-    /// What a job says besides name and counts to run here.
+    /// What a job says besides name and counts to run here and nowhere else: real nodes may have accelerators too.
     pub fn job(name: &str, replicas: u32) -> Value {
         json!({
             "name": name, "image": "localhost/train:1", "command": ["train"],
             "replicas": replicas, "accelerators_per_replica": 1,
-            "kubernetes": { "tolerations": [{ "key": MARK }] },
+            "kubernetes": { "tolerations": [{ "key": MARK }], "node_selector": { MARK: "fake" } },
             "fault_tolerance": { "auto_failover": true, "max_task_restarts": 2 },
         })
     }
@@ -114,7 +114,7 @@ fn name(number: u32) -> String {
 fn node(number: u32) -> Value {
     let has = json!({ "cpu": "512", "memory": "4Ti", "pods": "512", "nvidia.com/gpu": SLOTS.to_string() });
     json!({
-        "metadata": { "name": name(number), "annotations": { MARK: "fake" }, "labels": { "kubernetes.io/hostname": name(number) } },
+        "metadata": { "name": name(number), "annotations": { MARK: "fake" }, "labels": { "kubernetes.io/hostname": name(number), MARK: "fake" } },
         "spec": { "taints": [{ "key": MARK, "value": "fake", "effect": "NoSchedule" }] },
         "status": { "allocatable": has, "capacity": has },
     })

@@ -33,8 +33,18 @@ pub fn confirm(
     for node in nodes {
         let mut record = records.get(node).cloned().unwrap_or_default();
         let mut say = |quarantined, text: String| held.push(Held { node: node.clone(), quarantined, text });
-        if record.quarantine.is_some() {
+        if let Some(out) = &mut record.quarantine {
             say(true, format!("{node} is quarantined already."));
+            // What began by strikes is borne out now: it lasts as long as one that begins, and is not withdrawn with the strikes.
+            if out.by == "holdfast" && out.diagnosis.is_none() {
+                out.until = out.until.max(out.until.and(Some(now.plus_seconds(rules.quarantine_seconds))));
+                out.diagnosis = Some(run_id.to_owned());
+                record.by_strikes = None;
+                let text =
+                    format!("The quarantine of {node} is confirmed by diagnosis #{number} ({run_id}).");
+                records.insert(node.clone(), record.clone());
+                changes.push(Change::Node { node: node.clone(), record, text });
+            }
             continue;
         }
         let Some(total) = ward.total else {
@@ -70,7 +80,7 @@ pub fn confirm(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nodes::standing::{Cap, NodeRecord};
+    use crate::nodes::standing::{ByStrikes, Cap, NodeRecord, Quarantine};
 
     const NOW: Time = Time(1_767_225_600_000_000);
 
@@ -105,6 +115,38 @@ mod tests {
         assert_eq!(out.reason, "Confirmed by diagnosis #2 (d1)");
         let (held, changes) = confirm(&rules, &ward, ("d1", 2), &nodes(&[3]), NOW);
         assert_eq!((held[0].quarantined, changes), (true, Vec::new()), "asked again, nothing changes");
+    }
+
+    #[test]
+    fn a_quarantine_by_strikes_lasts_and_stands_once_it_is_confirmed_and_a_persons_is_theirs() {
+        let rules = NodeRules::default();
+        let out = |by: &str, until| Quarantine {
+            since: NOW,
+            until,
+            by: by.to_owned(),
+            reason: String::new(),
+            diagnosis: None,
+        };
+        let record = |quarantine| NodeRecord {
+            quarantine: Some(quarantine),
+            by_strikes: Some(ByStrikes::default()),
+            rounds: 1,
+            ..NodeRecord::default()
+        };
+        let mut ward = ward(Some(16));
+        let [struck, for_good, persons] = nodes(&[1, 2, 3]).try_into().unwrap();
+        ward.records.insert(struck.clone(), record(out("holdfast", Some(NOW.plus_seconds(300)))));
+        ward.records.insert(for_good.clone(), record(out("holdfast", None)));
+        ward.records.insert(persons.clone(), record(out("ann", Some(NOW.plus_seconds(300)))));
+        let (held, changes) = confirm(&rules, &ward, ("d1", 2), &nodes(&[1, 2, 3]), NOW);
+        assert!(held.iter().all(|held| held.quarantined), "{held:?}");
+        keep(&mut ward, changes);
+        let until = |node| ward.records[node].quarantine.as_ref().unwrap().until;
+        assert_eq!(until(&struck), Some(NOW.plus_seconds(rules.quarantine_seconds)));
+        assert_eq!((until(&for_good), until(&persons)), (None, Some(NOW.plus_seconds(300))));
+        assert_eq!((ward.records[&struck].by_strikes, ward.records[&struck].rounds), (None, 1));
+        let (_, changes) = confirm(&rules, &ward, ("d1", 2), &nodes(&[1, 2, 3]), NOW);
+        assert_eq!(changes, Vec::new(), "asked again, nothing changes");
     }
 
     #[test]

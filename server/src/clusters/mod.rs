@@ -115,8 +115,8 @@ pub trait Cluster: Send + Sync {
     /// runs where the job's program does; the built-in one needs nothing of it.
     ///
     /// # Errors
-    /// Why its nodes cannot be tested, in a sentence.
-    fn testing(&self, _spec: &JobSpec, _own: bool) -> Result<Testing, String> {
+    /// Why its nodes cannot be tested, or not now.
+    fn testing(&self, _spec: &JobSpec, _own: bool) -> Result<Testing, Untestable> {
         Ok(Testing { most_nodes: bisect::limits::NODES, ..Testing::default() })
     }
 
@@ -129,6 +129,24 @@ pub trait Cluster: Send + Sync {
     /// none is looked at from time to time.
     fn hints(&self) -> Option<mpsc::Receiver<TaskId>> {
         None
+    }
+}
+
+/// Why nodes cannot be tested, a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Untestable {
+    /// The cluster cannot be seen well enough at the moment.
+    Now(String),
+    /// It stays so.
+    Ever(String),
+}
+
+impl Untestable {
+    /// The sentence.
+    pub fn into_text(self) -> String {
+        match self {
+            Self::Now(text) | Self::Ever(text) => text,
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use sqlx::AnyConnection;
 use super::{Service, Wish, failed, internal, may, no_job};
 use crate::{
     clock,
-    clusters::Testing,
+    clusters::{Testing, Untestable},
     diagnose::{self, PROBE},
     store::{
         self, StoreError, attempts,
@@ -214,7 +214,7 @@ impl Service {
         let cluster = self.clusters.get(&spec.cluster);
         let is_own = draft.command.is_some();
         let testing = match cluster {
-            Some(cluster) => cluster.testing(spec, is_own),
+            Some(cluster) => cluster.testing(spec, is_own).map_err(Untestable::into_text),
             None => {
                 Err(format!("Cluster {} is not configured any more, so nothing can run there.", spec.cluster))
             }

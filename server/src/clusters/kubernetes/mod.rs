@@ -90,7 +90,7 @@ pub use self::{
     client::KubernetesError,
     settings::{ACCELERATOR, AgentSource, CLUSTER_OF_FLAGS, KubernetesSettings, NODE_LOST_SECONDS},
 };
-use super::{Cluster, ClusterError, Node, Note, Order, Present, Testing};
+use super::{Cluster, ClusterError, Node, Note, Order, Present, Testing, Untestable};
 use crate::clock::{Clock, SystemClock};
 
 /// Hints that wait to be read; one that finds no room is dropped, as the driver also looks by itself.
@@ -327,16 +327,17 @@ impl Cluster for Arc<Kubernetes> {
         Ok(capacity::nodes(&nodes, &held, &self.settings().accelerator))
     }
 
-    fn testing(&self, spec: &JobSpec, own: bool) -> Result<Testing, String> {
-        let namespace = self.settings().namespace_of(spec.kubernetes.namespace.as_deref())?;
+    fn testing(&self, spec: &JobSpec, own: bool) -> Result<Testing, Untestable> {
+        let namespace = self.settings().namespace_of(spec.kubernetes.namespace.as_deref());
+        let namespace = namespace.map_err(Untestable::Ever)?;
         // Whatever the job is, its nodes are tested by PyTorchJobs.
         if let Some(why) = self.world.health.blind(JobKind::PyTorchJob, namespace, Instant::now()) {
-            return Err(format!(
-                "Nodes of cluster {} are tested by PyTorchJobs: {why}.",
-                self.settings().name
-            ));
+            let name = &self.settings().name;
+            return Err(Untestable::Now(format!(
+                "Nodes of cluster {name} are tested by PyTorchJobs: {why}."
+            )));
         }
-        testing::of(spec, self.settings(), own)
+        testing::of(spec, self.settings(), own).map_err(Untestable::Ever)
     }
 
     fn closed(&self, nodes: &BTreeSet<NodeName>) -> BTreeMap<NodeName, String> {

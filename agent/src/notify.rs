@@ -4,6 +4,8 @@
 //! A program may be anything: what it answers is bounded in size and time, and whatever is none of the contract is called what it was.
 //! One that is silent is not given up before its time is over: many write a checkpoint while nothing else of them runs.
 
+mod teller;
+
 use std::time::{Duration, Instant};
 
 use engine::{
@@ -15,6 +17,7 @@ use rustls::RootCertStore;
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
+pub use self::teller::Teller;
 use crate::sync;
 
 /// A program on this machine accepts within this time.

@@ -145,7 +145,7 @@ impl Running {
     /// Its program is told now, at this port.
     pub fn tell_end(&mut self) -> Option<u16> {
         self.told = true;
-        self.exit.as_ref().map(|exit| exit.port)
+        self.exit_port()
     }
 
     /// Where its program listens for the word that it ends.

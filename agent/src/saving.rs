@@ -11,11 +11,11 @@ use engine::{
     record::{ExitReason, SaveOutcome},
     sync::{Desired, ExitNotice, ExitSettings, ReportBody, SaveReport},
 };
-use tokio::{net::TcpSocket, task::JoinHandle};
+use tokio::net::TcpSocket;
 
 use crate::{
     net::Claim,
-    notify::{self, Answer, Word},
+    notify::{Answer, Teller},
     state::State,
     sync::Contact,
 };
@@ -69,8 +69,7 @@ pub struct Saving {
     launch: u32,
     reason: ExitReason,
     deadline: Instant,
-    /// None once it is over.
-    teller: Option<JoinHandle<Answer>>,
+    teller: Teller,
 }
 
 impl Saving {
@@ -88,19 +87,8 @@ impl Saving {
         let (outcome, step, path, message) = (SaveOutcome::Saving, None, None, None);
         let save = SaveReport { reason, signalled, outcome, step, path, message };
         state.report(launch, ReportBody::Save { save });
-        let word = Word {
-            reason,
-            deadline_seconds: left.as_secs_f64().round() as u64,
-            job_id: task_id.job_id().map(|job| job.to_string()),
-            task_id: Some(task_id.clone()),
-        };
-        let teller = tokio::spawn(async move {
-            match port {
-                Some(port) => notify::tell(port, &word, deadline, || {}).await,
-                None => Answer::of(SaveOutcome::NoAnswer, "no port was free for the notification"),
-            }
-        });
-        Self { launch, reason, deadline, teller: Some(teller) }
+        let teller = Teller::begin(port, reason, deadline, task_id, || {});
+        Self { launch, reason, deadline, teller }
     }
 
     /// The launch it is about.
@@ -110,23 +98,19 @@ impl Saving {
 
     /// It is not over.
     pub fn goes_on(&self) -> bool {
-        self.teller.is_some()
+        self.teller.goes_on()
     }
 
     /// Waits for the program's last word; for ever once it is over.
     pub async fn answer(&mut self) -> Answer {
-        match &mut self.teller {
-            None => std::future::pending().await,
-            Some(teller) => teller.await.unwrap_or_else(|why| {
-                Answer::of(SaveOutcome::NoAnswer, format!("the notification broke off: {why}"))
-            }),
-        }
+        self.teller.answer().await
     }
 
     /// It ended like this.
     pub fn end(&mut self, answer: Answer, state: &State) {
-        let Some(teller) = self.teller.take() else { return };
-        teller.abort();
+        if !self.teller.end() {
+            return;
+        }
         let Answer { outcome, step, path, message } = answer;
         let words = message.as_deref().unwrap_or_default();
         tracing::info!("launch {}: {} {words}", self.launch, outcome.plain());
@@ -137,22 +121,15 @@ impl Saving {
 
     /// The processes are gone, or the first of them is; what it said in time still counts.
     pub async fn end_with_program(&mut self, state: &State) {
-        if !self.goes_on() {
-            return;
+        if self.goes_on() {
+            let answer = self.teller.last_word().await;
+            self.end(answer, state);
         }
-        let is_said = self.teller.as_ref().is_some_and(JoinHandle::is_finished);
-        let gone = || Answer::of(SaveOutcome::Failed, "the program ended before it had saved");
-        let answer = if is_said { self.answer().await } else { gone() };
-        // Its port closed with it, before its end was seen.
-        let answer = if answer.outcome == SaveOutcome::NoAnswer { gone() } else { answer };
-        self.end(answer, state);
     }
 
     /// The server goes on without it.
     pub fn give_up(&mut self) {
-        if let Some(teller) = self.teller.take() {
-            teller.abort();
-        }
+        self.teller.end();
     }
 
     /// Whether an agent that was told to end still has to wait: for its own save, and then for those of the others, which may need this
@@ -173,12 +150,6 @@ impl Saving {
     /// When an agent that was told to end waits no longer.
     pub fn others_until(&self) -> Instant {
         self.deadline + OTHERS_LIMIT
-    }
-}
-
-impl Drop for Saving {
-    fn drop(&mut self) {
-        self.give_up();
     }
 }
 
@@ -227,9 +198,8 @@ mod tests {
     #[tokio::test]
     async fn an_agent_that_is_to_end_waits_for_the_others_only_while_a_server_says_when_that_is_over() {
         let far = Instant::now() + Duration::from_secs(60);
-        let teller = tokio::spawn(std::future::pending());
-        let mut saving =
-            Saving { launch: 2, reason: ExitReason::Preempted, deadline: far, teller: Some(teller) };
+        let teller = Teller::of(tokio::spawn(std::future::pending()));
+        let mut saving = Saving { launch: 2, reason: ExitReason::Preempted, deadline: far, teller };
         let notice = ExitNotice { reason: ExitReason::Preempted, deadline_at: engine::time::Time(0) };
         let save = Desired::Save { launch: 2, notice };
         let now = Instant::now();

@@ -7,10 +7,10 @@ use engine::{
     record::{ExitReason, SaveOutcome},
     sync::{Desired, ExitTestOrder, ExitTestReport, ReportBody},
 };
-use tokio::{sync::oneshot, task::JoinHandle};
+use tokio::sync::oneshot;
 
 use crate::{
-    notify::{self, Answer, Word},
+    notify::{Answer, Teller},
     state::State,
 };
 
@@ -23,8 +23,7 @@ pub struct Testing {
     received_millis: Option<u64>,
     /// Told once, when the program has taken note.
     note: Option<oneshot::Receiver<()>>,
-    /// None once it is over.
-    teller: Option<JoinHandle<Answer>>,
+    teller: Teller,
 }
 
 /// What a test waits for.
@@ -49,30 +48,19 @@ impl Testing {
         let left = deadline.saturating_duration_since(Instant::now());
         tracing::info!("launch {launch} is told to save as a test, {left:?} left");
         let (tell_note, note) = oneshot::channel();
-        // As at a stop: the contract has no word for a test, so that it is answered as the real thing.
-        let word = Word {
-            reason: ExitReason::Stopped,
-            deadline_seconds: left.as_secs_f64().round() as u64,
-            job_id: task_id.job_id().map(|job| job.to_string()),
-            task_id: Some(task_id.clone()),
+        let noted = || {
+            // Nobody waits for it where the test was given up.
+            let _ = tell_note.send(());
         };
-        let teller = tokio::spawn(async move {
-            let taken = || {
-                // Nobody waits for it where the test was given up.
-                let _ = tell_note.send(());
-            };
-            match port {
-                Some(port) => notify::tell(port, &word, deadline, taken).await,
-                None => Answer::of(SaveOutcome::NoAnswer, "no port was free for the notification"),
-            }
-        });
+        // As at a stop: the contract has no word for a test, so that it is answered as the real thing.
+        let teller = Teller::begin(port, ExitReason::Stopped, deadline, task_id, noted);
         let testing = Self {
             launch,
             number: order.number,
             begun: Instant::now(),
             received_millis: None,
             note: Some(note),
-            teller: Some(teller),
+            teller,
         };
         testing.report(Answer { outcome: SaveOutcome::Saving, step: None, path: None, message: None }, state);
         testing
@@ -97,16 +85,14 @@ impl Testing {
 
     /// Waits for what comes next; for ever once it is over.
     pub async fn news(&mut self) -> TestNews {
-        let broken = |why| Answer::of(SaveOutcome::NoAnswer, format!("the notification broke off: {why}"));
         loop {
-            let Some(teller) = &mut self.teller else { return std::future::pending().await };
-            let Some(note) = &mut self.note else {
-                return TestNews::Answer(teller.await.unwrap_or_else(broken));
+            let Some(note) = self.note.as_mut().filter(|_| self.teller.goes_on()) else {
+                return TestNews::Answer(self.teller.answer().await);
             };
             let is_noted = tokio::select! {
                 biased;
                 noted = note => noted.is_ok(),
-                answer = teller => return TestNews::Answer(answer.unwrap_or_else(broken)),
+                answer = self.teller.answer() => return TestNews::Answer(answer),
             };
             self.note = None;
             if is_noted {
@@ -129,8 +115,9 @@ impl Testing {
 
     /// It ended like this.
     pub fn end(&mut self, answer: Answer, state: &State) {
-        let Some(teller) = self.teller.take() else { return };
-        teller.abort();
+        if !self.teller.end() {
+            return;
+        }
         self.note = None;
         let words = answer.message.as_deref().unwrap_or_default();
         tracing::info!("launch {}, test: {} {words}", self.launch, answer.outcome.plain());
@@ -139,32 +126,20 @@ impl Testing {
 
     /// The process that was told is gone; what it said in time still counts.
     pub async fn end_with_program(&mut self, state: &State) {
-        if self.teller.is_none() {
+        if !self.teller.goes_on() {
             return;
         }
-        let gone = || Answer::of(SaveOutcome::Failed, "the program ended before it had saved");
-        let mut answer = gone();
-        if self.teller.as_ref().is_some_and(JoinHandle::is_finished) {
-            loop {
-                match self.news().await {
-                    TestNews::Received => self.take(TestNews::Received, state),
-                    TestNews::Answer(said) => {
-                        answer = said;
-                        break;
-                    }
-                }
-            }
+        let is_noted = self.note.take().is_some_and(|mut note| note.try_recv().is_ok());
+        if is_noted {
+            self.take(TestNews::Received, state);
         }
-        // Its port closed with it, before its end was seen.
-        let answer = if answer.outcome == SaveOutcome::NoAnswer { gone() } else { answer };
+        let answer = self.teller.last_word().await;
         self.end(answer, state);
     }
 
     /// Something real comes first, and nobody waits for the test any more.
     pub fn give_up(&mut self) {
-        if let Some(teller) = self.teller.take() {
-            teller.abort();
-        }
+        self.teller.end();
     }
 
     fn millis(&self) -> u64 {
@@ -177,11 +152,5 @@ impl Testing {
         let (number, received_millis) = (self.number, self.received_millis);
         let test = ExitTestReport { number, received_millis, outcome, step, path, message, took_millis };
         state.report(self.launch, ReportBody::ExitTest { test });
-    }
-}
-
-impl Drop for Testing {
-    fn drop(&mut self) {
-        self.give_up();
     }
 }

@@ -34,7 +34,7 @@ pub struct Accountant {
 impl Accountant {
     /// Keeps them until `stop`.
     pub async fn keep_going(self, stop: CancellationToken) {
-        let mut taken = None;
+        let (mut taken, mut swept) = (None, None);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -45,15 +45,18 @@ impl Accountant {
                 taken = None;
                 continue;
             }
-            match self.round(taken).await {
-                Ok(until) => taken = until,
-                Err(error) => {
-                    let error = anyhow::Error::from(error);
-                    tracing::warn!(
-                        error = format!("{error:#}"),
-                        "what jobs have used is kept at the next round"
-                    );
+            let today = usage::day_of(self.clock.now());
+            let done = async {
+                taken = self.round(taken).await?;
+                if swept != Some(today) {
+                    self.forget_old().await?;
+                    swept = Some(today);
                 }
+                Ok::<_, StoreError>(())
+            };
+            if let Err(error) = done.await {
+                let error = format!("{:#}", anyhow::Error::from(error));
+                tracing::warn!(error, "what jobs have used is kept at the next round");
             }
         }
     }
@@ -81,18 +84,27 @@ impl Accountant {
             let mut tx = self.store.write().await?;
             for used in &page {
                 usage::keep(&mut tx, used).await?;
+                // Nothing was kept so far: when it was used is not known.
+                if let Some(earlier) = used.at_creation().filter(|_| newest.is_none()) {
+                    usage::keep(&mut tx, &earlier).await?;
+                }
             }
             store::commit(tx).await?;
             if page.len() < AT_A_TIME as usize {
                 break;
             }
         }
-        let today = usage::day_of(self.clock.now());
-        if newest.is_none_or(|newest| usage::day_of(newest) < today) {
-            let mut tx = self.store.write().await?;
-            usage::forget_before(&mut tx, today - DAYS).await?;
-            store::commit(tx).await?;
-        }
         Ok(until)
+    }
+
+    /// Removes what is older than any span that can be asked for.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn forget_old(&self) -> Result<(), StoreError> {
+        let today = usage::day_of(self.clock.now());
+        let mut tx = self.store.write().await?;
+        usage::forget_before(&mut tx, today - DAYS).await?;
+        store::commit(tx).await
     }
 }

@@ -27,12 +27,12 @@ use sqlx::AnyConnection;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    confirmed::{hold, within},
+    confirmed::hold,
     untested::{closed_to, lost, untested},
 };
 use crate::{
     clock::{self, Clock},
-    clusters::Cluster,
+    clusters::{Cluster, nodes_of},
     driver::Driver,
     logs::LogReader,
     store::{
@@ -57,8 +57,11 @@ const LINES: u32 = 200;
 const WORDS: usize = 300;
 /// How long a cluster may take to bring what a group printed. Without it the words of its failure are told.
 const FETCH: Duration = Duration::from_secs(5);
-/// The test that is built in.
-pub const PROBE: &str = "holdfast-agent";
+
+/// The test that is built in, with its time limit.
+pub fn probe(limit_seconds: u32) -> Vec<String> {
+    ["holdfast-agent", "probe", "--limit-seconds", &limit_seconds.to_string()].map(str::to_owned).to_vec()
+}
 
 /// A time in which this server leads.
 #[derive(Clone, Copy, Debug)]
@@ -173,10 +176,14 @@ impl Diagnoses {
         if diagnosis.run == before {
             return Ok(());
         }
-        let nodes = match (diagnosis.run.finding(), self.clusters.get(&diagnosis.cluster)) {
-            (Some(finding), Some(cluster)) if !finding.confirmed.is_empty() => within(cluster.as_ref()).await,
-            _ => None,
+        let confirms = diagnosis.run.finding().is_some_and(|finding| !finding.confirmed.is_empty());
+        let nodes = match self.clusters.get(&diagnosis.cluster).filter(|_| confirms) {
+            Some(cluster) => nodes_of(cluster.as_ref()).await.ok(),
+            None => None,
         };
+        if confirms && nodes.is_none() && may_wait(&before, now) {
+            return Ok(());
+        }
         let mut tx = self.store.write().await?;
         let held = hold(&mut tx, (&diagnosis, number), nodes.as_deref(), &self.rules, now).await?;
         let Some((held, mut hurry)) = held else {
@@ -285,6 +292,12 @@ impl Diagnoses {
 fn speed(said: &str) -> Option<f64> {
     let rest = said.strip_prefix("slowest transfer ")?;
     rest.split(' ').next()?.parse().ok().filter(|speed: &f64| speed.is_finite())
+}
+
+/// Whether the end of a run that confirmed nodes may wait for its cluster to say how many it has, without which none is quarantined: as
+/// long as the tests that ended last could have taken.
+fn may_wait(before: &Run, now: Time) -> bool {
+    before.wake_at().is_some_and(|limit| now < limit)
 }
 
 /// The job that a group of a run is.
@@ -432,6 +445,8 @@ mod tests {
         let run = bisect::start(setup, Time(0)).run;
         let limit = run.wake_at().unwrap();
         let just_before = |at: Time| Time(at.micros() - 1);
+        assert!(may_wait(&run, just_before(limit)), "the end of a run waits for its cluster");
+        assert!(!may_wait(&run, limit), "and not for ever");
         let led_all_along = Term { epoch: 1, since: Time(0) };
         assert!(!led_all_along.is_late(&run, just_before(limit)));
         assert!(led_all_along.is_late(&run, limit));

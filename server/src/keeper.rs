@@ -7,13 +7,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use engine::{
     chain::Request,
     ids::{JobId, NodeName, TaskId},
-    nodes::standing::{Change, NodeRules, Ward, review},
+    nodes::standing::{Cap, Change, NodeRules, Ward, review},
     time::Time,
 };
 use futures::future::join_all;
@@ -22,18 +21,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::Clock,
-    clusters::Cluster,
+    clusters::{Cluster, Node, count_of, nodes_of},
     service::Drives,
     store::{
         self, Store, StoreError, Write, inbox,
-        wards::{self, Entry},
+        wards::{self, Entry, KeptWard},
     },
 };
 
 /// How often each cluster's nodes are looked at. Strikes and ends of quarantines are acted on within this time.
 const LOOK_SECONDS: u64 = 2;
-/// A cluster that has not listed its nodes by then is asked again at the next look.
-const CLUSTER_TIME: Duration = Duration::from_secs(10);
 
 /// What keeps nodes.
 pub struct Keeper {
@@ -85,33 +82,18 @@ impl Keeper {
         drop(conn);
         let mut nodes = Vec::new();
         if asks_for_more(&self.rules, &kept.ward, now)
-            && let Ok(Ok(found)) = tokio::time::timeout(CLUSTER_TIME, cluster.nodes()).await
+            && let Ok(found) = nodes_of(cluster).await
         {
-            kept.ward.total = Some(u32::try_from(found.len()).unwrap_or(u32::MAX));
+            kept.ward.total = Some(count_of(&found));
             nodes = found;
         }
         for change in review(&self.rules, &kept.ward, now) {
             let mut tx = self.store.write().await?;
-            let (written, node, text) = match &change {
-                Change::Node { node, record, text } => {
-                    let entry = Entry { by: "holdfast", text, at: now };
-                    (wards::write(&mut tx, name, &kept, (node, record), entry).await?, node, text)
-                }
-                Change::Tripped(trip) => {
-                    let cap =
-                        engine::nodes::standing::Cap { tripped: Some(trip.clone()), ..kept.ward.cap.clone() };
-                    let entry = Entry { by: "holdfast", text: &trip.text, at: now };
-                    (wards::write_cap(&mut tx, name, &kept, &cap, entry).await?, &trip.node, &trip.text)
-                }
-            };
-            if written != Write::Done {
+            let (node, text) = change.told();
+            let Some(told) = keep_change(&mut tx, (name, &kept), &change, &nodes, now).await? else {
                 tracing::debug!(cluster = name, %node, "another server was quicker with a node");
                 continue;
-            }
-            let tasks = nodes.iter().find(|known| known.name == *node);
-            let tasks = tasks.map(|known| known.tasks.as_slice()).unwrap_or_default();
-            let entry = Entry { by: "holdfast", text, at: now };
-            let told = tell_jobs(&mut tx, (name, node), tasks, entry).await?;
+            };
             store::commit(tx).await?;
             tracing::warn!(cluster = name, %node, text, "a node stands otherwise");
             told.iter().for_each(|job| self.driver.hint(job));
@@ -137,6 +119,35 @@ pub(crate) fn since(rules: &NodeRules, now: Time) -> Time {
 fn asks_for_more(rules: &NodeRules, ward: &Ward, now: Time) -> bool {
     let large = Ward { total: Some(u32::MAX), ..ward.clone() };
     review(rules, &large, now).len() > review(rules, ward, now).len()
+}
+
+/// Keeps a change of what was read, and has the jobs on that node tell it; gives those to hurry. `nodes` are those of the cluster, where it
+/// says them. None where somebody else was quicker: nothing of this may be kept then.
+///
+/// # Errors
+/// The database failed.
+pub(crate) async fn keep_change(
+    conn: &mut AnyConnection,
+    (cluster, kept): (&str, &KeptWard),
+    change: &Change,
+    nodes: &[Node],
+    now: Time,
+) -> Result<Option<Vec<JobId>>, StoreError> {
+    let (node, text) = change.told();
+    let entry = Entry { by: "holdfast", text, at: now };
+    let written = match change {
+        Change::Node { record, .. } => wards::write(conn, cluster, kept, (node, record), entry).await?,
+        Change::Tripped(trip) => {
+            let cap = Cap { tripped: Some(trip.clone()), ..kept.ward.cap.clone() };
+            wards::write_cap(conn, cluster, kept, &cap, entry).await?
+        }
+    };
+    if written != Write::Done {
+        return Ok(None);
+    }
+    let on_it = nodes.iter().find(|known| known.name == *node);
+    let tasks = on_it.map(|known| known.tasks.as_slice()).unwrap_or_default();
+    tell_jobs(conn, (cluster, node), tasks, entry).await.map(Some)
 }
 
 /// Has the jobs of these attempts tell in their history what was done with their node. One whose inbox is full goes without.

@@ -283,7 +283,8 @@ impl Context<'_> {
         if let (Some(from), Some(to)) = (next.submitted_at, next.waited_until()) {
             facts.push(format!("queued {}", format::duration(to.seconds_since(from))));
         }
-        let dot = if automatic { "border-rule" } else { "border-dashed border-edge" };
+        let by_hand = next.cause == AttemptCause::Manual;
+        let dot = if by_hand { "border-dashed border-edge" } else { "border-rule" };
         let avoided = next
             .avoided_nodes
             .iter()
@@ -298,7 +299,7 @@ impl Context<'_> {
                 <div class="relative grid grid-cols-[minmax(0,1fr)_auto] gap-x-4 py-[11px] max-sm:grid-cols-1 max-sm:gap-1">
                     <span class=format!(
                         "absolute top-2.5 -left-9 grid size-5.5 place-items-center rounded-full border-[1.5px] bg-page text-ink-2 {dot}",
-                    )><Icon mark=if automatic { Mark::Down } else { Mark::Person } /></span>
+                    )><Icon mark=if by_hand { Mark::Person } else { Mark::Down } /></span>
                     <div>
                         <p>
                             <b>{story::cause_words(next.cause)}</b>

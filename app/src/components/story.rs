@@ -7,7 +7,7 @@ use engine::{
     job::{JobSpec, Mode},
     record::{
         Action, AttemptCause, AttemptRecord, AttemptResult, Budget, DecisionRecord, IncidentRecord,
-        LaunchRecord, QueueReason, State, Substate, Used,
+        LaunchCause, LaunchRecord, QueueReason, State, Substate, Used,
     },
 };
 
@@ -130,9 +130,10 @@ pub struct Answer {
 
 /// Did recovery act? The three counters stay apart.
 pub fn did_recovery_act(chain: &ChainView) -> Answer {
-    let by_hand = chain.attempts.iter().filter(|a| a.attempt.cause == AttemptCause::Manual).count() as u32;
-    let resubmissions = chain.attempts_total.saturating_sub(1).saturating_sub(by_hand);
-    let in_place: u32 = chain.attempts.iter().map(|a| a.launches.len().saturating_sub(1) as u32).sum();
+    let of = |cause| chain.attempts.iter().filter(|a| a.attempt.cause == cause).count() as u32;
+    let (by_hand, by_test) = (of(AttemptCause::Manual), of(AttemptCause::ExitTest));
+    let resubmissions = chain.attempts_total.saturating_sub(1 + by_hand + by_test);
+    let in_place: u32 = chain.attempts.iter().map(|a| in_place_restarts(a) as u32).sum();
     let incidents: u32 = chain.attempts.iter().map(|a| a.incidents.len() as u32).sum();
     let mut parts = Vec::new();
     if resubmissions > 0 {
@@ -402,6 +403,7 @@ pub fn cause_words(cause: AttemptCause) -> &'static str {
         AttemptCause::Failure => "Resubmitted automatically",
         AttemptCause::Preemption => "Resubmitted after preemption",
         AttemptCause::Manual => "Resubmitted by hand",
+        AttemptCause::ExitTest => "Resubmitted after a test",
     }
 }
 
@@ -428,9 +430,15 @@ pub fn result_words(attempt: &AttemptRecord, next: Option<&AttemptRecord>) -> St
     }
 }
 
+/// In-place restarts of an attempt: launches that answer a failure. Those after a test, or after a queue took the resources, are none.
+fn in_place_restarts(attempt: &AttemptView) -> usize {
+    let answers = |launch: &&LaunchRecord| matches!(launch.cause, LaunchCause::Failure | LaunchCause::Hang);
+    attempt.launches.iter().filter(answers).count()
+}
+
 /// What was done in an attempt, the last column but one: `2 in place, then resubmit`.
 pub fn action_words(attempt: &AttemptView) -> String {
-    let in_place = attempt.launches.len().saturating_sub(1);
+    let in_place = in_place_restarts(attempt);
     let newest = attempt.incidents.last();
     let last = newest.map(|i| i.decision.action);
     let diagnosed = newest.is_some_and(|i| i.diagnosed.is_some());

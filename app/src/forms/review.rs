@@ -114,6 +114,10 @@ pub fn outlook(settings: &FaultTolerance) -> Vec<String> {
             .to_owned(),
         count => format!("A hang is restarted in place, {} in an attempt, counted apart.", times(count)),
     });
+    let diagnosed = (settings.mode() == Mode::Full && settings.hang_detection.diagnose).then(|| {
+        "Before it is resubmitted after a hang, its nodes are tested, and those that fail are kept off."
+            .to_owned()
+    });
     let mut all = match settings.mode() {
         Mode::None => vec!["A failure ends the job: Auto Failover is off.".to_owned()],
         Mode::Basic => vec![resubmitted("A failed attempt"), "Nothing is restarted in place.".to_owned()],
@@ -129,7 +133,7 @@ pub fn outlook(settings: &FaultTolerance) -> Vec<String> {
     };
     // What ends the job stands last.
     let last = all.len().saturating_sub(1);
-    all.splice(last..last, hang);
+    all.splice(last..last, hang.into_iter().chain(diagnosed));
     all
 }
 
@@ -387,6 +391,11 @@ mod tests {
         );
         ft.hang_detection.max_in_place_restarts = 0;
         assert!(hang(&ft).is_some_and(|line| line.contains("never restarted in place")));
+        let is_told =
+            |ft: &FaultTolerance| outlook(ft).iter().any(|line| line.contains("its nodes are tested"));
+        assert!(!is_told(&ft));
+        ft.hang_detection.diagnose = true;
+        assert!(is_told(&ft));
         assert!(outlook(&ft).last().is_some_and(|line| line.starts_with("The same error twice")));
     }
 

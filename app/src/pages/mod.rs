@@ -1,6 +1,5 @@
 //! One file a page. Pages fetch; components show.
 
-pub mod cluster_time;
 pub mod diagnose;
 pub mod job;
 pub mod jobs;

@@ -1,5 +1,7 @@
 //! Nodes: what runs on them, what is held against them, and who keeps off.
 
+mod time;
+
 use std::collections::BTreeSet;
 
 use engine::{
@@ -11,6 +13,7 @@ use engine::{
 use leptos::prelude::*;
 use leptos_meta::Title;
 
+use self::time::ClusterTime;
 use crate::{
     components::{
         answers::{Answer, Answers},
@@ -28,7 +31,6 @@ use crate::{
     console::{CapView, ClusterNodes, NodeJob, NodeView, StrikeView},
     format,
     live::use_live,
-    pages::cluster_time::ClusterTime,
     paths,
     server_fns::nodes::list_nodes,
 };

@@ -79,7 +79,12 @@ impl Turn {
             May::NotYet { reason, .. } => self.put_off(&need, &reason),
             May::Never { reason } => self.refuse(&need, reason),
             May::Yes => match need.action {
-                Action::RestartInPlace => self.restart_in_place(&need, judged.verdict.failure_type),
+                Action::RestartInPlace => {
+                    let failure_type = judged.verdict.failure_type;
+                    let hang = failure_type == FailureType::CommHang;
+                    let cause = if hang { LaunchCause::Hang } else { LaunchCause::Failure };
+                    self.restart_in_place(&need, cause, failure_type);
+                }
                 Action::Resubmit => {
                     let diagnosis = self.diagnosis(&need);
                     let first = self.needs(&judged, standing, given_up, diagnosis);
@@ -176,8 +181,7 @@ impl Turn {
         self.close_incident();
     }
 
-    pub fn restart_in_place(&mut self, need: &Need, failure_type: FailureType) {
-        let hang = failure_type == FailureType::CommHang;
+    pub fn restart_in_place(&mut self, need: &Need, cause: LaunchCause, failure_type: FailureType) {
         let attempt = &mut self.chain.attempt;
         let used = match need.budget {
             Budget::HangRestarts => Some(&mut attempt.hang_used),
@@ -197,11 +201,6 @@ impl Turn {
         self.flush_launch();
         let now = self.now;
         let chain = &mut self.chain;
-        let cause = match need.budget {
-            Budget::None => LaunchCause::ExitTest,
-            _ if hang => LaunchCause::Hang,
-            _ => LaunchCause::Failure,
-        };
         let number = chain.attempt.launch.number + 1;
         let checks = Checks::of_restart(&chain.spec, &chain.attempt.launch, failure_type);
         chain.attempt.launch = Launch::new(number, cause, Some(now), &chain.history).after(checks);

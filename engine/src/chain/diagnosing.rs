@@ -26,8 +26,8 @@ use crate::{
 /// A diagnosis that is waited for, and what follows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Diagnosing {
-    /// The resubmission follows then, whatever has become of the run.
-    pub until: Time,
+    /// The resubmission follows then, whatever has become of the run. None until the attempt has left its nodes.
+    pub until: Option<Time>,
     /// What is tested: the nodes of the attempt, at least two.
     pub nodes: BTreeSet<NodeName>,
     /// The resubmission that follows.
@@ -49,8 +49,6 @@ pub struct Awaited {
     pub nodes: BTreeSet<NodeName>,
     /// The rule that asked for it.
     pub rule: String,
-    /// It is not waited for any longer than this.
-    pub until: Time,
 }
 
 /// How long a run over so many nodes is waited for, seconds: as long as its tests may take, and once that its nodes are free.
@@ -73,7 +71,6 @@ pub(super) fn awaited(chain: &Chain) -> Option<Awaited> {
         ready: chain.attempt.presence == Presence::Gone,
         nodes: diagnosing.nodes.clone(),
         rule: rule.unwrap_or_default(),
-        until: diagnosing.until,
     })
 }
 
@@ -101,7 +98,7 @@ impl Turn {
         self.write_decision(need, answer, text, Budget::None, Used::default(), &[]);
         self.close_attempt(State::Failed, AttemptResult::Resubmitted);
         self.chain.course = Course::Diagnosing(Box::new(Diagnosing {
-            until: self.now.plus_seconds(longest_seconds(&nodes)),
+            until: None,
             nodes,
             then,
             suspects: judged.verdict.suspects.clone(),
@@ -129,13 +126,15 @@ impl Turn {
         true
     }
 
-    /// The time for a diagnosis is over.
+    /// Nothing of the attempt is left on its nodes: the time for a diagnosis begins, or is over.
     pub fn settle_diagnosis(&mut self) {
-        let Course::Diagnosing(diagnosing) = &self.chain.course else { return };
-        if self.now < diagnosing.until {
+        let now = self.now;
+        let Course::Diagnosing(diagnosing) = &mut self.chain.course else { return };
+        let longest = longest_seconds(&diagnosing.nodes);
+        if now < *diagnosing.until.get_or_insert(now.plus_seconds(longest)) {
             return;
         }
-        let limit = words::duration(longest_seconds(&diagnosing.nodes) as f64);
+        let limit = words::duration(longest as f64);
         let task = self.chain.attempt.task_id.clone();
         let how = format!("The diagnosis was not over within {limit}.");
         self.diagnosis_over(Some(&task), &how, &[]);
@@ -143,9 +142,8 @@ impl Turn {
 
     /// Nobody drove the run meanwhile, so its time begins anew. What a run may take is bounded by its own rounds.
     pub fn put_off_diagnosis(&mut self) {
-        let now = self.now;
         if let Course::Diagnosing(diagnosing) = &mut self.chain.course {
-            diagnosing.until = now.plus_seconds(longest_seconds(&diagnosing.nodes));
+            diagnosing.until = None;
         }
     }
 }

@@ -4,8 +4,9 @@
 //! - The attempt keeps its stage: training goes on as far as the program lets it. Whatever really happens meanwhile, a stop, a preemption, a
 //!   failure, ends the test; a real end tells the program anew, and its time counts from then.
 //! - The contract lets a program go on after a save. One that ends because it was told to is no failure: it is started again on the same
-//!   nodes, nothing is charged, and the decision says that the test ended it. How it ended counts as the test's doing while the test goes on
-//!   and for [`limits::EXIT_TEST_AFTER_SECONDS`], unless the cluster, or a line of the program about something else, says more.
+//!   nodes, nothing is charged, and the decision says that the test ended it. How a program that was told ended counts as the test's doing
+//!   while the test goes on, whatever it prints of its save, and for [`limits::EXIT_TEST_AFTER_SECONDS`] where no line of it names an error;
+//!   never where the cluster says more, or the type is another than an error of the program.
 //! - An agent that does not know the order says nothing. So one that has not said that it began is given up, and named.
 
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ use crate::{
     policy::{Need, Refusal},
     record::{
         Action, AttemptCause, AttemptResult, Budget, EventReason, ExitTestRecord, ExitTestVerdict,
-        ReplicaTestRecord, SaveOutcome, State, Used,
+        LaunchCause, ReplicaTestRecord, SaveOutcome, State, Used,
     },
     sync::{CheckpointEvent, ExitTestOrder, ExitTestReport},
     time::Time,
@@ -110,10 +111,14 @@ impl ExitTest {
         self.over_at
     }
 
-    /// Nobody could be heard for a while.
+    /// Nobody could be heard for a while. A program that was not told by then has all its time yet.
     pub fn put_off(&mut self, until: Time) {
         self.begun_by = self.begun_by.max(until);
-        self.given_up_at = self.given_up_at.max(until);
+        if self.said.values().all(|said| said.outcome.is_none()) {
+            self.deadline_at = self.deadline_at.max(until.plus_seconds(self.max_wait_seconds.into()));
+        }
+        let word_by = self.deadline_at.plus_seconds(limits::SAVE_WORD_SECONDS);
+        self.given_up_at = self.given_up_at.max(until).max(word_by);
     }
 
     pub fn record(&self) -> ExitTestRecord {
@@ -329,14 +334,15 @@ impl Turn {
         if restless == 0 && attempt.first_ended().is_none() {
             let text = format!("{told} It is started again on the same nodes.");
             let need = Need::of_holdfast(Action::RestartInPlace, RULE, text);
-            return self.restart_in_place(&need, FailureType::Unknown);
+            return self.restart_in_place(&need, LaunchCause::ExitTest, FailureType::Unknown);
         }
-        let text = format!("{told} Some of its replicas are gone, so it is resubmitted.");
+        let why = if restless > 0 { "did not stop in time" } else { "are gone" };
+        let text = format!("{told} Some of its replicas {why}, so it is resubmitted.");
         let need = Need::of_holdfast(Action::Resubmit, RULE, text.clone());
         let answer = (Action::Resubmit, Some(EventReason::Resubmit));
         self.write_decision(&need, answer, text, Budget::None, Used::default(), &[]);
         self.close_attempt(State::Stopped, AttemptResult::Resubmitted);
-        self.chain.course = Course::Next { cause: AttemptCause::Manual, not_before: self.now };
+        self.chain.course = Course::Next { cause: AttemptCause::ExitTest, not_before: self.now };
     }
 }
 

@@ -23,6 +23,7 @@ impl Turn {
     /// Goes as far as is possible now.
     pub fn settle(&mut self) {
         self.settle_saving();
+        // Before the next launch: how this one ended is what its test comes to. And after, where something real cut it short.
         self.settle_exit_test();
         self.settle_attempt();
         self.settle_standstill();
@@ -235,7 +236,7 @@ pub(super) fn wake_at(chain: &Chain) -> Option<Time> {
         due.push(Some(*not_before));
     }
     if let Course::Diagnosing(diagnosing) = &chain.course {
-        due.push(Some(diagnosing.until));
+        due.push(diagnosing.until);
     }
     if let Presence::Removing { since, force: false, .. } = &attempt.presence {
         due.push(Some(since.plus_seconds(limits::STOP_SECONDS)));

@@ -171,7 +171,7 @@ impl Turn {
         );
         chain.attempt = Attempt { only, ..next };
         chain.course = Course::Attempt;
-        if cause == AttemptCause::Failure {
+        if matches!(cause, AttemptCause::Failure | AttemptCause::ExitTest) {
             let next = chain.attempt.task_id.clone();
             let now = self.now;
             self.change_incident(|live| {
@@ -190,6 +190,9 @@ impl Turn {
             (AttemptCause::Failure, None) => " after a failure".to_owned(),
             (AttemptCause::Preemption, _) => " after a preemption; that is not charged".to_owned(),
             (AttemptCause::Manual, _) => " by hand; that is not charged".to_owned(),
+            (AttemptCause::ExitTest, _) => {
+                " after a test of the exit notification; that is not charged".to_owned()
+            }
         };
         let avoiding = self.keeping_off();
         let text = format!("Attempt {number} was submitted{why}.{avoiding}");

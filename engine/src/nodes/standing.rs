@@ -161,33 +161,39 @@ pub enum Uncounted {
     Correlated,
 }
 
-/// Whether a strike counts, seen among all that its cluster's nodes have.
-pub fn uncounted(
-    rules: &NodeRules,
-    record: &NodeRecord,
-    mark: &Mark,
-    all: &Marks<'_>,
+/// How strikes are counted: by which rules, among which others, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Tally<'a> {
+    rules: &'a NodeRules,
+    marks: &'a Marks<'a>,
     now: Time,
-) -> Option<Uncounted> {
-    uncounted_as_of(rules, record, mark, all, (now, Time(i64::MAX)))
+    /// Strikes after this were not known yet.
+    known: Time,
 }
 
-/// The same at `now`, with the strikes until `known` in sight.
-fn uncounted_as_of(
-    rules: &NodeRules,
-    record: &NodeRecord,
-    mark: &Mark,
-    all: &Marks<'_>,
-    (now, known): (Time, Time),
-) -> Option<Uncounted> {
-    if now >= mark.at.plus_seconds(rules.strike_seconds) {
-        Some(Uncounted::Expired)
-    } else if record.counts_from.is_some_and(|from| mark.at < from) {
-        Some(Uncounted::Released)
-    } else if all.is_correlated(mark, known) {
-        Some(Uncounted::Correlated)
-    } else {
-        None
+impl<'a> Tally<'a> {
+    /// Now, when all of these are known.
+    pub fn new(rules: &'a NodeRules, marks: &'a Marks<'a>, now: Time) -> Self {
+        Self { rules, marks, now, known: Time(i64::MAX) }
+    }
+
+    /// Why a strike does not count; none: it does.
+    pub fn uncounted(&self, record: &NodeRecord, mark: &Mark) -> Option<Uncounted> {
+        if self.now >= mark.at.plus_seconds(self.rules.strike_seconds) {
+            Some(Uncounted::Expired)
+        } else if record.counts_from.is_some_and(|from| mark.at < from) {
+            Some(Uncounted::Released)
+        } else if self.marks.is_correlated(mark, self.known) {
+            Some(Uncounted::Correlated)
+        } else {
+            None
+        }
+    }
+
+    /// Strikes of a node that count.
+    pub fn counted(&self, record: &NodeRecord, node: &NodeName) -> u32 {
+        let own = self.marks.of_node(node).iter().filter(|mark| mark.at <= self.known);
+        u32::try_from(own.filter(|mark| self.uncounted(record, mark).is_none()).count()).unwrap_or(u32::MAX)
     }
 }
 
@@ -242,22 +248,33 @@ pub enum Change {
     Tripped(Trip),
 }
 
+impl Change {
+    /// The node that it is about, and what happened, a sentence.
+    pub fn told(&self) -> (&NodeName, &str) {
+        match self {
+            Self::Node { node, text, .. } => (node, text),
+            Self::Tripped(trip) => (&trip.node, &trip.text),
+        }
+    }
+}
+
 /// What has to change now. Nothing is put out by itself while the size of the cluster is not known.
 pub fn review(rules: &NodeRules, ward: &Ward, now: Time) -> Vec<Change> {
     let mut changes = Vec::new();
     let mut records = ward.records.clone();
     let mut tripped = ward.cap.tripped.is_some();
     let marks = Marks::of(&ward.marks);
+    let tally = Tally::new(rules, &marks, now);
     let nodes: BTreeSet<_> = records.keys().cloned().chain(marks.nodes().cloned()).collect();
     for node in nodes {
         let mut record = records.get(&node).cloned().unwrap_or_default();
         let over = end(rules, &mut record, &node, now);
-        if let Some(text) = over.or_else(|| withdraw(rules, &mut record, &node, &marks)) {
+        if let Some(text) = over.or_else(|| withdraw(tally, &mut record, &node)) {
             records.insert(node.clone(), record.clone());
             changes.push(Change::Node { node, record, text });
             continue;
         }
-        let count = counted(rules, &record, &node, &marks, now);
+        let count = tally.counted(&record, &node);
         let limit = limit(rules, record.trial_since);
         if record.quarantine.is_some() || count < limit || tripped {
             continue;
@@ -288,24 +305,6 @@ pub fn review(rules: &NodeRules, ward: &Ward, now: Time) -> Vec<Change> {
     changes
 }
 
-/// Strikes of a node that count.
-pub fn counted(rules: &NodeRules, record: &NodeRecord, node: &NodeName, all: &Marks<'_>, now: Time) -> u32 {
-    counted_as_of(rules, record, node, all, (now, Time(i64::MAX)))
-}
-
-/// The same at `now`, with the strikes until `known` in sight.
-fn counted_as_of(
-    rules: &NodeRules,
-    record: &NodeRecord,
-    node: &NodeName,
-    all: &Marks<'_>,
-    (now, known): (Time, Time),
-) -> u32 {
-    let own = all.of_node(node).iter().filter(|mark| mark.at <= known);
-    let counts = own.filter(|mark| uncounted_as_of(rules, record, mark, all, (now, known)).is_none()).count();
-    u32::try_from(counts).unwrap_or(u32::MAX)
-}
-
 /// Ends a quarantine or a trial whose time is over.
 fn end(rules: &NodeRules, record: &mut NodeRecord, node: &NodeName, now: Time) -> Option<String> {
     if record.quarantine.as_ref().is_some_and(|out| out.until.is_some_and(|until| until <= now)) {
@@ -328,13 +327,13 @@ fn end(rules: &NodeRules, record: &mut NodeRecord, node: &NodeName, now: Time) -
 
 /// Ends a quarantine whose strikes were enough when it began and are not any more, as their job has struck many nodes since. The node
 /// stands as before. Strikes that are forgotten since withdraw nothing: without them it was not enough then either.
-fn withdraw(rules: &NodeRules, record: &mut NodeRecord, node: &NodeName, all: &Marks<'_>) -> Option<String> {
+fn withdraw(tally: Tally<'_>, record: &mut NodeRecord, node: &NodeName) -> Option<String> {
     let before = record.by_strikes?;
     let began = record.quarantine.as_ref()?.since;
-    let limit = limit(rules, before.trial_since);
-    if counted_as_of(rules, record, node, all, (began, began)) < limit
-        || counted(rules, record, node, all, began) >= limit
-    {
+    let limit = limit(tally.rules, before.trial_since);
+    let all = Tally { now: began, ..tally };
+    let known_then = Tally { known: began, ..all };
+    if known_then.counted(record, node) < limit || all.counted(record, node) >= limit {
         return None;
     }
     record.quarantine = None;

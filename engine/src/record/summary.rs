@@ -119,13 +119,3 @@ pub struct Ledger {
     /// Kept of all time that held accelerators; none before any.
     pub ettr: Option<f64>,
 }
-
-impl Ledger {
-    /// The same with what diagnoses took, accelerator-seconds: time that held accelerators and kept nothing.
-    #[must_use]
-    pub fn with_diagnosing(self, taken: f64) -> Self {
-        let held = self.kept + self.stalled + self.starting + self.redone + taken;
-        let ettr = self.ettr.filter(|_| held > 0.0).map(|_| self.kept / held);
-        Self { diagnosing: taken, ettr, ..self }
-    }
-}

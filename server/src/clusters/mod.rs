@@ -3,7 +3,10 @@
 pub mod kubernetes;
 pub mod local;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use engine::{
@@ -132,6 +135,24 @@ pub trait Cluster: Send + Sync {
     }
 }
 
+/// A cluster that has not listed its nodes by then does not answer.
+const NODES_WITHIN: Duration = Duration::from_secs(10);
+
+/// What a cluster says of its nodes, or why it does not.
+///
+/// # Errors
+/// It cannot, or takes longer than 10 s.
+pub async fn nodes_of(cluster: &dyn Cluster) -> Result<Vec<Node>, String> {
+    let found = tokio::time::timeout(NODES_WITHIN, cluster.nodes()).await;
+    let found = found.map_err(|_| format!("no answer in {} s", NODES_WITHIN.as_secs()))?;
+    found.map_err(|why| format!("{:#}", anyhow::Error::from(why)))
+}
+
+/// How many nodes these are, as caps count them.
+pub fn count_of(nodes: &[Node]) -> u32 {
+    u32::try_from(nodes.len()).unwrap_or(u32::MAX)
+}
+
 /// Why nodes cannot be tested, a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Untestable {
@@ -161,6 +182,14 @@ pub struct Testing {
     pub accelerators: Option<u32>,
     /// Nodes that can be tested at once.
     pub most_nodes: usize,
+}
+
+impl Testing {
+    /// Accelerators that it holds on each of these nodes.
+    pub fn accelerators_on(&self, nodes: &[Node]) -> u32 {
+        let smallest = || nodes.iter().map(|node| node.slots).min().unwrap_or(1).max(1);
+        self.accelerators.unwrap_or_else(smallest)
+    }
 }
 
 /// An attempt to be made.

@@ -12,10 +12,10 @@ use engine::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{Diagnoses, PROBE, RUNS, ask, found, perform, within};
+use super::{Diagnoses, RUNS, ask, found, perform, probe};
 use crate::{
     clock,
-    clusters::{Testing, Untestable},
+    clusters::{Testing, Untestable, nodes_of},
     store::{
         self, StoreError,
         diagnoses::{self, Diagnosis, Kept},
@@ -117,7 +117,7 @@ impl Diagnoses {
                     by: BY.to_owned(),
                     rule: Some(awaited.rule),
                     cluster: stored.chain.spec().cluster.clone(),
-                    command: self.command(),
+                    command: self.test.clone().unwrap_or_else(|| probe(PROBE_SECONDS_DEFAULT)),
                     env: BTreeMap::new(),
                     working_dir: None,
                     image: testing.image,
@@ -151,16 +151,6 @@ impl Diagnoses {
         Ok(())
     }
 
-    /// What each node runs.
-    fn command(&self) -> Vec<String> {
-        let own = || {
-            [PROBE, "probe", "--limit-seconds", &PROBE_SECONDS_DEFAULT.to_string()]
-                .map(str::to_owned)
-                .to_vec()
-        };
-        self.test.clone().unwrap_or_else(own)
-    }
-
     /// What is to be tested, or why that cannot be. None where the cluster does not answer now.
     async fn plan(&self, spec: &JobSpec, awaited: &Awaited) -> Option<Result<(Setup, Testing), String>> {
         let name = &spec.cluster;
@@ -173,7 +163,7 @@ impl Diagnoses {
             Err(Untestable::Now(_)) => return None,
             Err(Untestable::Ever(why)) => return Some(Err(why)),
         };
-        let known = within(cluster.as_ref()).await?;
+        let known = nodes_of(cluster.as_ref()).await.ok()?;
         let all: BTreeSet<&NodeName> = known.iter().map(|node| &node.name).collect();
         let nodes: BTreeSet<NodeName> =
             awaited.nodes.iter().filter(|node| all.contains(node)).cloned().collect();
@@ -190,12 +180,11 @@ impl Diagnoses {
                 "a diagnosis on {name} tests at most {most} nodes, and these are {count}."
             )));
         }
-        let smallest = || known.iter().map(|node| node.slots).min().unwrap_or(1).max(1);
         let setup = Setup {
             nodes,
             alone: Alone::TellsSome,
             probe_seconds: PROBE_SECONDS_DEFAULT,
-            accelerators_per_node: testing.accelerators.unwrap_or_else(smallest),
+            accelerators_per_node: testing.accelerators_on(&known),
         };
         Some(Ok((setup, testing)))
     }

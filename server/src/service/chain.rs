@@ -12,7 +12,7 @@ use engine::{
 };
 use sqlx::AnyConnection;
 
-use super::{Service, Wish, failed, may, no_job};
+use super::{Service, Wish, diagnoses::with_runs, failed, may, no_job};
 use crate::store::{StoreError, attempts, diagnoses, incidents, jobs, launches};
 
 /// Attempts of a page where nothing else is asked.
@@ -37,7 +37,7 @@ impl Service {
             attempts::page(&mut conn, id, page.from.unwrap_or(1).max(1), limit).await.map_err(failed)?;
         let attempts = with_details(&mut conn, id, records).await.map_err(failed)?;
         let diagnostics = self.diagnoses_of(&mut conn, Some(id)).await.map_err(failed)?;
-        let taken = diagnostics.iter().map(|run| run.accelerator_seconds).sum();
+        let ledger = with_runs(summary.ledger, &diagnostics);
         let blaming = incidents::that_avoid(&mut conn, id).await.map_err(failed)?;
         Ok(ChainView {
             job_id: id.clone(),
@@ -52,7 +52,7 @@ impl Service {
             why_not: summary.why_not,
             excluded: excluded(chain.own_avoided(), &blaming, &diagnostics),
             diagnostics,
-            ledger: summary.ledger.with_diagnosing(taken),
+            ledger,
             now,
         })
     }

@@ -13,6 +13,8 @@ use engine::{
     chain::Request,
     ids::{JobId, NodeName, TaskId},
     job::{FieldError, limits as job_limits},
+    ledger::together,
+    record::Ledger,
 };
 use sqlx::AnyConnection;
 
@@ -20,7 +22,7 @@ use super::{Service, Wish, failed, internal, may, no_job};
 use crate::{
     clock,
     clusters::{Testing, Untestable},
-    diagnose::{self, PROBE},
+    diagnose,
     store::{
         self, StoreError, attempts,
         diagnoses::{self, Diagnosis, Kept},
@@ -30,6 +32,12 @@ use crate::{
 
 /// Runs in a list.
 const LIST: u32 = 200;
+
+/// The ledger of a job with what its runs took.
+pub(super) fn with_runs(ledger: Ledger, runs: &[DiagnosisView]) -> Ledger {
+    let diagnosing = runs.iter().map(|run| run.accelerator_seconds).sum();
+    together([ledger, Ledger { diagnosing, ..Ledger::default() }])
+}
 
 impl Service {
     /// What a diagnosis would test and take at most. Nothing is begun.
@@ -273,15 +281,11 @@ impl Service {
             return Err(AppError::Invalid { errors });
         }
         let probe_seconds = probe_seconds.unwrap_or(limits::PROBE_SECONDS_DEFAULT);
-        let probe =
-            || [PROBE, "probe", "--limit-seconds", &probe_seconds.to_string()].map(str::to_owned).to_vec();
         let setup = Setup {
             nodes,
             alone: Alone::TellsSome,
             probe_seconds,
-            accelerators_per_node: testing
-                .accelerators
-                .unwrap_or_else(|| known.iter().map(|node| node.slots).min().unwrap_or(1).max(1)),
+            accelerators_per_node: testing.accelerators_on(&known),
         };
         let refusal = if let Some(run_id) = group_of {
             Some(is_group(&run_id))
@@ -301,7 +305,7 @@ impl Service {
         } else {
             None
         };
-        let command = draft.command.clone().unwrap_or_else(probe);
+        let command = draft.command.clone().unwrap_or_else(|| diagnose::probe(probe_seconds));
         let task_id: Option<TaskId> = attempt.map(|attempt| attempt.task_id);
         let plan = DiagnosisPlan {
             job_id: id.clone(),

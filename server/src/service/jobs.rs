@@ -11,7 +11,11 @@ use engine::{
     record::{State, Summary},
 };
 
-use super::{Service, Wish, diagnoses::forbids, failed, internal, may, no_job};
+use super::{
+    Service, Wish,
+    diagnoses::{forbids, with_runs},
+    failed, internal, may, no_job,
+};
 use crate::store::{attempts, diagnoses, jobs};
 
 impl Service {
@@ -43,8 +47,10 @@ impl Service {
         let mut summary = chain.summary(now);
         // Runs are counted where they are kept; a chain knows nothing of them.
         summary.budgets.diagnostics.used = diagnoses::count_of(&mut conn, id).await.map_err(failed)?;
-        let runs = self.diagnoses_of(&mut conn, Some(id)).await.map_err(failed)?;
-        summary.ledger = summary.ledger.with_diagnosing(runs.iter().map(|run| run.accelerator_seconds).sum());
+        if summary.budgets.diagnostics.used > 0 {
+            let runs = self.diagnoses_of(&mut conn, Some(id)).await.map_err(failed)?;
+            summary.ledger = with_runs(summary.ledger, &runs);
+        }
         let mut state_of = async |number| -> Result<State, AppError> {
             let found = attempts::page(&mut conn, id, number, 1).await.map_err(failed)?;
             let attempt = found.into_iter().next();

@@ -144,7 +144,7 @@ impl Service {
         let mut live = crate::store::jobs::live_by_cluster(&mut conn).await?;
         let used = usage::of_week(&mut conn, self.clock.now()).await?;
         drop(conn);
-        usage::measure(&used);
+        usage::measure(&used, self.site.clusters.iter().map(|cluster| cluster.name.as_str()));
         for (view, count) in [
             ("all", counts.all),
             ("attention", counts.attention),

@@ -1,6 +1,6 @@
 //! Nodes with what runs on them and what is held against them.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use app::{
     console::{Caller, CapView, ClusterNodes, NodeJob, NodePage, NodeView, StrikeView},
@@ -10,7 +10,7 @@ use engine::{
     ids::{NodeName, TaskId},
     nodes::{
         forecast::{Forecast, Room, forecast},
-        standing::{self, Mark, Marks, NodeRules, Ward},
+        standing::{self, Mark, Marks, NodeRules, Tally, Ward},
     },
     record::NodeCounts,
     time::Time,
@@ -20,7 +20,7 @@ use sqlx::AnyConnection;
 
 use super::{Service, Wish, failed, may};
 use crate::{
-    clusters::{Cluster, Node},
+    clusters::{Node, count_of, nodes_of},
     keeper,
     store::{
         StoreError, jobs,
@@ -28,9 +28,6 @@ use crate::{
         wards,
     },
 };
-
-/// A cluster that has not listed its nodes by then is told to be out of reach.
-const CLUSTER_TIME: Duration = Duration::from_secs(10);
 
 impl Service {
     /// The nodes of each cluster, in the order of the configuration. One that does not answer keeps no other from being shown.
@@ -44,10 +41,11 @@ impl Service {
         for (name, found) in join_all(asked).await {
             let mut conn = self.store.read().await.map_err(failed)?;
             let ward = ward(&mut conn, name, &rules, now).await.map_err(failed)?;
-            let total = found.as_ref().ok().map(|found| u32::try_from(found.len()).unwrap_or(u32::MAX));
+            let total = found.as_ref().ok().map(|found| count_of(found));
             let (nodes, trouble) = match found {
                 Ok(found) => {
-                    let held = Held { rules, ward: &ward, marks: &Marks::of(&ward.marks), now };
+                    let marks = Marks::of(&ward.marks);
+                    let held = Held { rules, ward: &ward, tally: Tally::new(&rules, &marks, now) };
                     (of_cluster(&mut conn, name, found, held).await.map_err(failed)?, None)
                 }
                 Err(why) => (Vec::new(), Some(why)),
@@ -149,20 +147,12 @@ pub(super) fn cap_view(cluster: &str, rules: &NodeRules, ward: &Ward, total: Opt
     }
 }
 
-/// What a cluster says of its nodes, or why it does not.
-pub(super) async fn nodes_of(cluster: &dyn Cluster) -> Result<Vec<Node>, String> {
-    let found = tokio::time::timeout(CLUSTER_TIME, cluster.nodes()).await;
-    let found = found.map_err(|_| format!("no answer in {} s", CLUSTER_TIME.as_secs()))?;
-    found.map_err(|why| format!("{:#}", anyhow::Error::from(why)))
-}
-
 /// What is held against the nodes of a cluster.
 #[derive(Clone, Copy)]
 struct Held<'a> {
     rules: NodeRules,
     ward: &'a Ward,
-    marks: &'a Marks<'a>,
-    now: Time,
+    tally: Tally<'a>,
 }
 
 async fn of_cluster(
@@ -177,8 +167,7 @@ async fn of_cluster(
     }
     let is_out =
         |name: &NodeName| held.ward.records.get(name).is_some_and(|known| known.quarantine.is_some());
-    let mut counts =
-        NodeCounts { total: u32::try_from(found.len()).unwrap_or(u32::MAX), ..NodeCounts::default() };
+    let mut counts = NodeCounts { total: count_of(&found), ..NodeCounts::default() };
     for node in &found {
         match (node.used > 0, avoided.contains_key(&node.name) || is_out(&node.name)) {
             (true, _) => counts.busy += 1,
@@ -189,7 +178,7 @@ async fn of_cluster(
     let mut views = Vec::with_capacity(found.len());
     for node in found {
         let record = held.ward.records.get(&node.name).cloned().unwrap_or_default();
-        let counted = standing::counted(&held.rules, &record, &node.name, held.marks, held.now);
+        let counted = held.tally.counted(&record, &node.name);
         let avoided_by = avoided.remove(&node.name).unwrap_or_default();
         let strikes = nodes::strikes(conn, cluster, &node.name).await?;
         views.push(NodeView {
@@ -220,7 +209,7 @@ fn strike_view(kept: KeptStrike, record: &standing::NodeRecord, held: Held<'_>) 
         at: strike.at,
     };
     StrikeView {
-        uncounted: standing::uncounted(&held.rules, record, &mark, held.marks, held.now),
+        uncounted: held.tally.uncounted(record, &mark),
         expires_at: strike.at.plus_seconds(held.rules.strike_seconds),
         strike,
         job_id,

@@ -14,9 +14,10 @@ use engine::{
 
 use super::{
     Service, Wish, failed, may,
-    nodes::{cap_view, find, nodes_of},
+    nodes::{cap_view, find},
 };
 use crate::{
+    clusters::{count_of, nodes_of},
     keeper,
     store::{
         self, StoreError, Write, inbox, nodes,
@@ -159,7 +160,7 @@ impl Service {
         store::commit(tx).await.map_err(failed)?;
         tracing::info!(cluster, by = caller.name, "the cap on quarantined nodes was reset");
         let total = nodes_of(known.as_ref()).await.ok();
-        let total = total.map(|found| u32::try_from(found.len()).unwrap_or(u32::MAX));
+        let total = total.map(|found| count_of(&found));
         let ward = self.kept(&cluster).await?.ward;
         let mut conn = self.store.read().await.map_err(failed)?;
         let history = wards::history(&mut conn, &cluster, None).await.map_err(failed)?;

@@ -4,7 +4,7 @@ use app::{
     console::{Caller, ClusterUsage, SPANS, UsageView},
     error::AppError,
 };
-use engine::{job::FieldError, ledger, time::Time};
+use engine::{job::FieldError, ledger, record::Ledger, time::Time};
 use sqlx::AnyConnection;
 
 use super::{Service, Wish, failed, may};
@@ -38,9 +38,11 @@ pub(super) async fn of_week(conn: &mut AnyConnection, now: Time) -> Result<Vec<C
     usage::since(conn, first_day(now, WEEK)).await
 }
 
-/// Brings the gauges up to date.
-pub(super) fn measure(used: &[ClusterUsage]) {
-    for ClusterUsage { cluster, ledger, .. } in used {
+/// Brings the gauges up to date. A configured cluster that was not used has zeros: a gauge stays what it was set to.
+pub(super) fn measure<'a>(used: &[ClusterUsage], configured: impl Iterator<Item = &'a str>) {
+    let of = |name: &str| used.iter().find(|of| of.cluster == name).map(|of| of.ledger);
+    let unused = configured.filter(|name| of(name).is_none()).map(|name| (name, Ledger::default()));
+    for (cluster, ledger) in used.iter().map(|of| (of.cluster.as_str(), of.ledger)).chain(unused) {
         for (word, seconds) in [
             ("kept", ledger.kept),
             ("stalled", ledger.stalled),
@@ -48,7 +50,7 @@ pub(super) fn measure(used: &[ClusterUsage]) {
             ("redone", ledger.redone),
             ("diagnosing", ledger.diagnosing),
         ] {
-            ::metrics::gauge!("holdfast_cluster_time_seconds", "cluster" => cluster.clone(), "use" => word)
+            ::metrics::gauge!("holdfast_cluster_time_seconds", "cluster" => cluster.to_owned(), "use" => word)
                 .set(seconds);
         }
     }

@@ -25,12 +25,23 @@ pub struct Used {
     pub job_id: JobId,
     /// When its chain was written.
     pub at: Time,
+    /// When it was made.
+    created_at: Time,
     /// Its cluster.
     cluster: String,
     /// It has accelerators; else its slots are counted.
     accelerators: bool,
     /// The sums from its start on.
     ledger: Ledger,
+}
+
+impl Used {
+    /// The same, as if all of it had been used when the job was made; none where that was on the same day. What was used before anything
+    /// was kept is on no later day: a span that begins after it leaves it out.
+    pub fn at_creation(&self) -> Option<Self> {
+        let is_later = day_of(self.created_at) < day_of(self.at);
+        is_later.then(|| Self { at: self.created_at, ..self.clone() })
+    }
 }
 
 /// The day of a time, counted from 1970, in UTC.
@@ -43,7 +54,7 @@ pub fn start_of(day: i64) -> Time {
     Time(day.saturating_mul(DAY))
 }
 
-const COLUMNS: &str = "job_id, changed_at, cluster, accelerators_per_replica, diagnosis, summary";
+const COLUMNS: &str = "job_id, created_at, changed_at, cluster, accelerators_per_replica, diagnosis, summary";
 
 /// Jobs that were written after `after`, in order of that.
 ///
@@ -209,6 +220,7 @@ fn of_row(row: &AnyRow) -> Result<Used, StoreError> {
     Ok(Used {
         job_id: from_word("a job id", job_id)?,
         at: Time(get(row, "changed_at")?),
+        created_at: Time(get(row, "created_at")?),
         cluster: get(row, "cluster")?,
         accelerators: get::<i64>(row, "accelerators_per_replica")? > 0,
         ledger,

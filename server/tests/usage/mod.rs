@@ -184,9 +184,27 @@ async fn a_live_job_counts_from_what_it_had_also_when_that_is_old() {
         let taken = accountant(&store, 0).round(None).await.unwrap();
         write(&store, epoch, 2, &Sample::new(1).used(kept(103.0, 0.0)).at(200 * DAY)).await;
         accountant(&store, 200).round(taken).await.unwrap();
+        accountant(&store, 200).forget_old().await.unwrap();
         assert_eq!(figures(&since(&store, 171).await), [("local", 1, 3.0, 0.0, 0.0)]);
         // What ended so long ago is gone; what it was before counts no more.
         assert_eq!(figures(&since(&store, 0).await), [("local", 1, 103.0, 0.0, 0.0)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_used_before_anything_was_kept_is_on_the_day_the_job_was_made() {
+    on_each_database(async |store| {
+        let epoch = lead(&store).await;
+        create(&store, &Sample::new(1)).await;
+        write(&store, epoch, 1, &Sample::new(1).used(kept(500.0, 0.0)).at(9 * DAY)).await;
+        let taken = accountant(&store, 9).round(None).await.unwrap();
+        assert_eq!(figures(&since(&store, 9).await), [("local", 1, 0.0, 0.0, 0.0)], "not all of it today");
+        write(&store, epoch, 2, &Sample::new(1).used(kept(560.0, 0.0)).at(9 * DAY + 60)).await;
+        accountant(&store, 9).round(taken).await.unwrap();
+        assert_eq!(figures(&since(&store, 9).await), [("local", 1, 60.0, 0.0, 0.0)]);
+        assert_eq!(figures(&since(&store, 3).await), [("local", 1, 60.0, 0.0, 0.0)]);
+        assert_eq!(figures(&since(&store, 0).await), [("local", 1, 560.0, 0.0, 0.0)]);
     })
     .await;
 }

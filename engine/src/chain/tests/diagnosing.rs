@@ -86,6 +86,24 @@ fn a_hang_is_diagnosed_and_then_resubmitted_off_what_was_confirmed() {
 }
 
 #[test]
+fn it_is_waited_for_from_when_the_nodes_are_free() {
+    let mut world = World::new(diagnosed(3, 2));
+    world.up().steps(1, 10).crash(0, CommHang);
+    let removal = 2.0 * 86_400.0;
+    world.after(removal);
+    assert_eq!(world.state().1, Some(Substate::Diagnosing), "what is left of the attempt takes its time");
+    assert!(!world.chain.awaited().unwrap().ready);
+    world.observe(Observation::Absent);
+    assert!(world.chain.awaited().unwrap().ready);
+    let left = world.chain.wake_at().unwrap().seconds_since(world.now);
+    assert!(left > 600.0, "{left}");
+    world.after(left - 1.0);
+    assert_eq!(world.state().1, Some(Substate::Diagnosing));
+    world.after(1.0);
+    assert_eq!(world.state().1, Some(Substate::BackOff));
+}
+
+#[test]
 fn it_is_resubmitted_whatever_becomes_of_the_diagnosis() {
     let mut nothing_found = waiting();
     let request = over(&nothing_found, &[]);

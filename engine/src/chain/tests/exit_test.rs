@@ -166,6 +166,16 @@ fn a_test_is_limited_in_time_and_a_server_that_was_away_gives_it_more() {
     let test = world.tested();
     assert_eq!(test.verdict, ExitTestVerdict::Failed);
     assert_eq!(test.replicas[0].message.as_deref(), Some("it was still saving"));
+    // One that was not told yet has all its time from then on.
+    let mut untold = saver(1, |_| {});
+    untold.test();
+    let asked_at = untold.now;
+    untold.now = asked_at.plus_seconds(WAIT + 5);
+    untold.give(Input::Returned);
+    let from = untold.now.plus_seconds(limits::RETURN_SECONDS);
+    assert_eq!(untold.order(0).unwrap().deadline_at, from.plus_seconds(WAIT));
+    untold.tells(0, SaveOutcome::Saving, None, 0).after(WAIT as f64);
+    assert_eq!(untold.tested().verdict, ExitTestVerdict::Running);
 }
 
 #[test]
@@ -336,7 +346,11 @@ fn where_a_replica_does_not_stop_it_is_resubmitted_and_not_charged() {
     assert_eq!((decision.rule.as_str(), decision.action), ("exit-test", Action::None), "it waits");
     assert!(decision.reason.contains("Waits until"), "{}", decision.reason);
     world.after(limits::STOP_SECONDS as f64).gone();
-    assert_eq!(world.attempts().last().unwrap().cause, AttemptCause::Manual);
+    let next = world.attempts().pop().unwrap();
+    assert_eq!(next.cause, AttemptCause::ExitTest);
+    let decision = world.incidents().pop().unwrap().decision;
+    assert!(decision.reason.contains("did not stop in time"), "{}", decision.reason);
+    assert_eq!(decision.next_task_id, Some(next.task_id), "what is shown leads to it");
     assert_eq!(world.chain.summary(world.now).budgets.task_restarts.used, 0);
 }
 

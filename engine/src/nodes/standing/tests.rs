@@ -71,11 +71,11 @@ fn a_strike_that_is_old_released_or_the_jobs_own_does_not_count() {
         ("one job, three nodes", NodeRecord::default(), many[0].clone(), Some(Uncounted::Correlated)),
         ("another job on the same node", NodeRecord::default(), many[3].clone(), None),
     ] {
-        assert_eq!(uncounted(&rules, &record, &mark, &Marks::of(&many), NOW), want, "{case}");
+        assert_eq!(Tally::new(&rules, &Marks::of(&many), NOW).uncounted(&record, &mark), want, "{case}");
     }
     let two = &many[..2];
     assert_eq!(
-        uncounted(&rules, &NodeRecord::default(), &two[0], &Marks::of(two), NOW),
+        Tally::new(&rules, &Marks::of(two), NOW).uncounted(&NodeRecord::default(), &two[0]),
         None,
         "two nodes are not many"
     );

@@ -119,8 +119,10 @@ pub trait Cluster: Send + Sync {
     ///
     /// # Errors
     /// Why its nodes cannot be tested, or not now.
-    fn testing(&self, _spec: &JobSpec, _own: bool) -> Result<Testing, Untestable> {
-        Ok(Testing { most_nodes: bisect::limits::NODES, ..Testing::default() })
+    fn testing(&self, spec: &JobSpec, _own: bool) -> Result<Testing, Untestable> {
+        // A replica takes one slot at least.
+        let accelerators = spec.accelerators_per_replica.max(1);
+        Ok(Testing { accelerators, most_nodes: bisect::limits::NODES, ..Testing::default() })
     }
 
     /// Those of these nodes on which nothing new is placed now whatever is free there, each with the reason, as far as that is known.
@@ -178,18 +180,10 @@ pub struct Testing {
     pub image: Option<String>,
     /// What its pods are made of, where there are pods.
     pub pods: PodOptions,
-    /// Accelerators that it holds on each node; none: all that the smallest of the nodes has.
-    pub accelerators: Option<u32>,
+    /// Accelerators that it holds on each node: what one replica of the job did, which fits wherever the job was, whoever else is there.
+    pub accelerators: u32,
     /// Nodes that can be tested at once.
     pub most_nodes: usize,
-}
-
-impl Testing {
-    /// Accelerators that it holds on each of these nodes.
-    pub fn accelerators_on(&self, nodes: &[Node]) -> u32 {
-        let smallest = || nodes.iter().map(|node| node.slots).min().unwrap_or(1).max(1);
-        self.accelerators.unwrap_or_else(smallest)
-    }
 }
 
 /// An attempt to be made.

@@ -184,7 +184,7 @@ impl Diagnoses {
             nodes,
             alone: Alone::TellsSome,
             probe_seconds: PROBE_SECONDS_DEFAULT,
-            accelerators_per_node: testing.accelerators_on(&known),
+            accelerators_per_node: testing.accelerators,
         };
         Some(Ok((setup, testing)))
     }

@@ -285,7 +285,7 @@ impl Service {
             nodes,
             alone: Alone::TellsSome,
             probe_seconds,
-            accelerators_per_node: testing.accelerators_on(&known),
+            accelerators_per_node: testing.accelerators,
         };
         let refusal = if let Some(run_id) = group_of {
             Some(is_group(&run_id))

@@ -68,6 +68,12 @@ async fn a_job_is_either_diagnosed_or_resubmitted_and_a_group_is_neither() {
     );
 
     let group = diagnose::group_job(&run_id, 1).unwrap();
+    let held =
+        server.get(&format!("/api/v1/jobs/{group}")).await.json()["spec"]["accelerators_per_replica"].clone();
+    assert_eq!(
+        held, 1,
+        "of a node's two slots what one replica had: who has the other keeps no test waiting"
+    );
     let of_group = format!(
         "409 conflict: This job is one test of diagnosis {run_id}, which alone begins and ends it. Diagnose or resubmit the job that the diagnosis is about."
     );

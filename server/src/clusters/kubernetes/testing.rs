@@ -36,7 +36,7 @@ const LOST: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unr
 pub(super) fn of(spec: &JobSpec, settings: &KubernetesSettings, own: bool) -> Result<Testing, String> {
     let Some(manifest) = &spec.kubernetes.manifest else {
         let pods = of_options(&spec.kubernetes, own);
-        let accelerators = Some(spec.accelerators_per_replica);
+        let accelerators = spec.accelerators_per_replica;
         return Ok(Testing { image: spec.image.clone(), pods, accelerators, most_nodes: NODES });
     };
     if own {
@@ -55,7 +55,7 @@ pub(super) fn of(spec: &JobSpec, settings: &KubernetesSettings, own: bool) -> Re
     pods.memory = least("memory").map(|bytes| format!("{:.0}", bytes.floor()));
     of_object(&mut pods, manifest, spec.kind);
     // Of a number that is whole already; what is out of range becomes the nearest there is.
-    let accelerators = Some(least(&settings.accelerator).map_or(0, |count| count.floor() as u32));
+    let accelerators = least(&settings.accelerator).map_or(0, |count| count.floor() as u32);
     Ok(Testing { image: spec.image.clone(), pods, accelerators, most_nodes: NODES })
 }
 

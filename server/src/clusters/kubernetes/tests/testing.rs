@@ -38,7 +38,7 @@ fn job() -> JobSpec {
 fn the_built_in_test_has_the_jobs_ways_to_its_nodes_and_nothing_of_its_program() {
     let job = job();
     let tests = of(&job, &settings(), false).unwrap();
-    assert_eq!((tests.image, tests.accelerators), (job.image.clone(), Some(4)));
+    assert_eq!((tests.image, tests.accelerators), (job.image.clone(), 4));
     let wanted = PodOptions {
         shm_size: None,
         secrets: Vec::new(),
@@ -101,7 +101,7 @@ fn pasted_job() -> JobSpec {
 fn of_a_pasted_object_the_smallest_pod_and_all_that_leads_to_nodes_is_read() {
     let job = pasted_job();
     let tests = of(&job, &settings(), false).unwrap();
-    assert_eq!((tests.image, tests.accelerators), (job.image.clone(), Some(2)));
+    assert_eq!((tests.image, tests.accelerators), (job.image.clone(), 2));
     let toleration = |key: &str, value: Option<&str>, effect: Option<&str>| Toleration {
         key: Some(key.to_owned()),
         value: value.map(str::to_owned),
